@@ -1,0 +1,284 @@
+"""The `tensortune` command."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from .data.install import InstallError, check_install
+from .data.operators import OPERATORS
+from .data.signature import WorkloadError
+
+app = typer.Typer(
+    name="tensortune",
+    help="Learned cost models and search strategies for tuning tensor operators with TVM.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+bench_app = typer.Typer(no_args_is_help=True, help="Measure tensortune itself.")
+app.add_typer(bench_app, name="bench")
+
+_errors = Console(stderr=True)
+_console = Console()
+
+
+def _load(module: str) -> Any:
+    """A module of ours that needs TVM, after a check that TVM can run.
+
+    Loaded on use, so that `--help` and `list` answer at once.
+    """
+    check_install()
+    return import_module(module, __package__)
+
+
+def _fail(message: str, code: int = 2) -> typer.Exit:
+    _errors.print(f"[bold red]error:[/] {message}", highlight=False, markup=True, soft_wrap=True)
+    return typer.Exit(code)
+
+
+def _guard(command: Callable[[], None]) -> None:
+    """Run a command's body; what the user can mend becomes one line and exit code 2.
+
+    An interrupt becomes exit code 130, and a failure of a program that is tuned, exit code 1.
+    """
+    try:
+        command()
+    except KeyboardInterrupt:
+        _errors.print("interrupted", highlight=False)
+        raise typer.Exit(130) from None
+    except (ValueError, OSError, InstallError) as error:
+        raise _fail(escape(str(error))) from None
+    except RuntimeError as error:
+        raise _fail(escape(str(error)), 1) from None
+
+
+@app.command("list")
+def list_operators(
+    suite: Annotated[
+        str | None, typer.Option(help="Show the workloads of a suite: ansor, looptune, ...")
+    ] = None,
+) -> None:
+    """Show the operators, with their parameters in the order in which they can be given.
+
+    Example: tensortune list --suite ansor
+    """
+    if suite is not None:
+        _guard(lambda: _list_suite(suite))
+        return
+    for operator in OPERATORS.values():
+        parameters = (
+            name if default is None else f"[{name}={default}]"
+            for name, default in operator.parameters
+        )
+        _console.print(f"[bold]{operator.name}[/] {escape(' '.join(parameters))}", soft_wrap=True)
+        _console.print(f"    {escape(operator.summary)}", highlight=False, soft_wrap=True)
+        example = " ".join(map(str, operator.example))
+        _console.print(
+            f"    [dim]tensortune tune {operator.name} {example}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _list_suite(name: str) -> None:
+    for workload in _load(".data.suites").suite(name):
+        _console.print(workload.key, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def tune(
+    operator: Annotated[
+        str, typer.Argument(metavar="OP", help="An operator (see `list`), or a TVMScript file.")
+    ],
+    shape: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=VALUE|VALUE]...", help="Its parameters, by name or order."),
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Candidates to measure at most.")] = 64,
+    seconds: Annotated[float | None, typer.Option(help="Seconds of search at most.")] = None,
+    strategy: Annotated[
+        str, typer.Option(help="Search strategy: annealing, evolution or random.")
+    ] = "annealing",
+    model: Annotated[str, typer.Option(help="Cost model that guides it: xgb or none.")] = "xgb",
+    target: Annotated[
+        str | None, typer.Option(help="TVM target, e.g. 'llvm -num-cores=1'; else this machine.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Element type of the inputs.")] = "float32",
+    seed: Annotated[int, typer.Option(help="One seed, one sequence of proposals.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for records and results; else a new one in runs/.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to a file.")
+    ] = None,
+) -> None:
+    """Tune an operator on this machine: from its shape to a checked, faster kernel.
+
+    Examples:
+    tensortune tune matmul m=512 n=512 k=512 --trials 64 --out runs/matmul
+
+    tensortune tune conv2d 1 14 14 256 256 3 1 1 --seconds 30
+
+    tensortune tune my_kernel.py
+    """
+
+    def body() -> None:
+        began = time.monotonic()
+        module = _load(".search.tune")
+        imported_s = time.monotonic() - began
+        workload = _workload(operator, shape or [], dtype)
+        folder = out if out is not None or resume else _new_folder(workload.key)
+        console = Console(quiet=quiet)
+        progress = _load(".search.progress").TuneProgress(workload.key, workload.flops, console)
+        try:
+            with progress:
+                result = module.tune(
+                    workload,
+                    trials=trials,
+                    seconds=seconds,
+                    strategy=strategy,
+                    model=model,
+                    target=target,
+                    seed=seed,
+                    out=folder,
+                    resume=resume,
+                    on_status=progress.update,
+                )
+        except KeyboardInterrupt:
+            _errors.print(f"what was measured is in {folder}; go on with --out {folder} --resume")
+            raise
+        notes = [str(problem) + " was skipped" for problem in result.problems]
+        notes += result.save(folder)
+        _load(".search.show").show_result(result, folder, notes, console)
+        if json_file is not None:
+            summary = result.summary()
+            summary["wall_s"] += imported_s
+            summary["seconds"]["setup"] += imported_s
+            _load(".search.run_folder").write_json(json_file, summary)
+
+    _guard(body)
+
+
+def _workload(operator: str, shape: list[str], dtype: str) -> Any:
+    """The workload that a command line names."""
+    module = _load(".data.workload")
+    if operator.endswith(".py"):
+        if shape:
+            raise WorkloadError("a TVMScript file takes no parameters")
+        return module.Workload.from_file(operator)
+    if "(" in operator and not shape:
+        return module.Workload.from_key(operator)
+    values: list[str] = []
+    named: dict[str, str] = {}
+    for word in shape:
+        name, equals, value = word.partition("=")
+        if not equals:
+            if named:
+                raise WorkloadError(f"`{word}` stands after a named parameter; name it too")
+            values.append(word)
+        elif name in named:
+            raise WorkloadError(f"{name} is given twice")
+        else:
+            named[name] = value
+    dtype = named.pop("dtype", dtype)
+    return module.workload(
+        operator,
+        *(_integer(value, value) for value in values),
+        dtype=dtype,
+        **{name: _integer(name, value) for name, value in named.items()},
+    )
+
+
+def _integer(name: str, value: str) -> int | str:
+    """A parameter's value; what is no integer goes on as text, for the operator to judge."""
+    try:
+        return int(value)
+    except ValueError:
+        return value
+
+
+def _new_folder(key: str) -> Path:
+    """A folder in `runs/` that does not exist yet, named after the workload."""
+    name = "".join(c if c.isalnum() or c in "=.-" else "_" for c in key).strip("_")
+    number = 1
+    while (path := Path("runs") / f"{name}_{number}").exists():
+        number += 1
+    return path
+
+
+@app.command()
+def doctor(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the findings to a file.")
+    ] = None,
+) -> None:
+    """Check versions, threads and this machine's noise, and say what to do about each.
+
+    Exits with 1 when something is found that keeps tensortune from working.
+
+    Example: tensortune doctor
+    """
+    module = import_module(".data.doctor", __package__)  # it has to run where TVM can't
+    findings = module.diagnose()
+    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    table = Table("", "check", "found", "what to do", box=None, pad_edge=False)
+    for finding in findings:
+        table.add_row(
+            f"[{colours[finding.status]}]{finding.status}[/]",
+            finding.name,
+            escape(finding.found),
+            escape(finding.advice),
+        )
+    _console.print(table)
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(finding) for finding in findings], indent=2))
+    if any(finding.status == "fail" for finding in findings):
+        raise typer.Exit(1)
+
+
+@bench_app.command("measure")
+def bench_measure(
+    batches: Annotated[str, typer.Option(help="Sizes of the batches.")] = "32,64",
+    seed: Annotated[int, typer.Option(help="Seed of the candidates.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to a file.")
+    ] = None,
+) -> None:
+    """Measure the same candidates with tensortune's workers and with MetaSchedule's.
+
+    Takes about ten minutes, most of it MetaSchedule's. Nothing else should run meanwhile.
+
+    Example: tensortune bench measure --json measure.json
+    """
+
+    def body() -> None:
+        module = _load(".search.bench_measure")
+        sizes = tuple(int(size) for size in batches.split(","))
+        result = module.bench_measure(sizes, seed, _console)
+        if json_file is not None:
+            _load(".search.run_folder").write_json(json_file, result)
+
+    _guard(body)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What the models see of a program."""

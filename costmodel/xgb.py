@@ -1,0 +1,164 @@
+"""Gradient-boosted trees as a cost model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import xgboost
+
+from .base import FeatureSchema, Floats, Samples
+from .boosting import Trees, from_bytes, margins, to_bytes
+from .model_file import ModelFile, StrPath, arguments_of, check_samples
+from .objectives import LogSpeed, Objective, PairwiseRank
+from .rows import finite, owners, pooled, totals
+
+Array = npt.NDArray[np.float64]
+
+
+class XGBModel:
+    """Ranks programs with XGBoost.
+
+    Programs that failed are left out of the fit: how fast they are isn't known, and whether a
+    program fails is for `ValidityModel` to say.
+
+    Args:
+        objective: `rank` (pairs of programs, by which is faster) or `regression` (the
+            logarithm of its speed).
+        aggregation: How a program's statements make its score: `sum` of their scores (Ansor), or
+            one score of their `pooled` features.
+        rounds: Trees that a fit grows.
+        max_depth: Depth of a tree.
+        learning_rate: How much of its optimum each tree contributes.
+        min_child_weight: Least second derivative in a leaf.
+        reg_lambda: L2 penalty on the leaves.
+        column_share: Share of the columns that each tree sees.
+        warm_start: Whether a fit goes on from the trees of the one before.
+        seed: Seed of the columns, and of the pairs of large groups, that are drawn.
+        threads: XGBoost's threads; None for one on few rows and all cores on many.
+    """
+
+    kind = "xgb"
+
+    def __init__(
+        self,
+        objective: Literal["rank", "regression"] = "rank",
+        aggregation: Literal["sum", "pooled"] = "sum",
+        *,
+        rounds: int = 80,
+        max_depth: int = 4,
+        learning_rate: float = 0.15,
+        min_child_weight: float = 0.1,
+        reg_lambda: float = 1.0,
+        column_share: float = 0.5,
+        warm_start: bool = False,
+        seed: int = 0,
+        threads: int | None = None,
+    ) -> None:
+        if objective not in ("rank", "regression"):
+            raise ValueError(f"`objective` is 'rank' or 'regression', not {objective!r}")
+        if aggregation not in ("sum", "pooled"):
+            raise ValueError(f"`aggregation` is 'sum' or 'pooled', not {aggregation!r}")
+        self.objective = objective
+        self.aggregation = aggregation
+        self.rounds = rounds
+        self.max_depth = max_depth
+        self.learning_rate = learning_rate
+        self.min_child_weight = min_child_weight
+        self.reg_lambda = reg_lambda
+        self.column_share = column_share
+        self.warm_start = warm_start
+        self.seed = seed
+        self.threads = threads
+        self.schema: FeatureSchema | None = None
+        self._booster: xgboost.Booster | None = None
+        self.trees = Trees(
+            rounds=rounds,
+            max_depth=max_depth,
+            learning_rate=learning_rate,
+            min_child_weight=min_child_weight,
+            reg_lambda=reg_lambda,
+            column_share=column_share,
+            seed=seed,
+            threads=threads,
+        )
+
+    def fit(self, samples: Samples) -> None:
+        """Learn from measured samples.
+
+        With `warm_start` the trees of the last fit are kept and as many are added, so an old
+        sample that is to count still has to be among the new ones.
+
+        Raises:
+            ValueError: a warm start on features of another schema.
+        """
+        going_on = self.warm_start and self._booster is not None
+        if going_on:
+            check_samples(self.schema, samples)
+        measured = samples.take(np.isfinite(samples.latency_s))
+        self.schema = samples.schema
+        if not going_on:
+            self._booster = None
+        if len(measured.rows) == 0:
+            return
+        rows, programs = self._rows(measured)
+        self._booster = self.trees.grow(
+            rows, programs, len(measured), self._objective(measured), self._booster
+        )
+
+    def predict(self, samples: Samples) -> Array:
+        """Scores of shape (programs,): higher is faster, comparable within a group.
+
+        Raises:
+            ValueError: the samples are of another schema than the model was fitted to.
+        """
+        check_samples(self.schema, samples)
+        if self._booster is None or len(samples) == 0:
+            return np.zeros(len(samples))
+        rows, programs = self._rows(samples)
+        found = margins(self._booster, rows, self.threads)
+        return totals(programs, found, len(samples))
+
+    def _rows(self, samples: Samples) -> tuple[Floats, npt.NDArray[np.int64]]:
+        """What the trees see, and which program each row is of."""
+        if self.aggregation == "pooled":
+            return pooled(samples), np.arange(len(samples))
+        return finite(samples.rows), owners(samples)
+
+    def _objective(self, samples: Samples) -> Objective:
+        if self.objective == "regression":
+            return LogSpeed(samples.latency_s, samples.groups)
+        rng = np.random.default_rng(self.seed)
+        return PairwiseRank(samples.latency_s, samples.groups, rng)
+
+    def save(self, path: StrPath, workloads: Sequence[str] = ()) -> None:
+        """Write the model to a file, without pickle.
+
+        Args:
+            path: The file.
+            workloads: Identities of the workloads that it was trained on.
+        """
+        parts = {} if self._booster is None else {"trees": to_bytes(self._booster)}
+        ModelFile(
+            self.kind, arguments_of(self), self.schema, parts, workloads=tuple(workloads)
+        ).write(path)
+
+    @classmethod
+    def load(cls, path: StrPath, schema: FeatureSchema | None = None) -> XGBModel:
+        """Read what `save` wrote; the predictions are the same to the last bit.
+
+        Args:
+            path: The file.
+            schema: The features that the model will be given; see `ModelFile.read`.
+
+        Raises:
+            ModelFileError: it is no whole file of such a model, or of features of another schema.
+        """
+        file = ModelFile.read(path, cls.kind, schema)
+        model = file.build(cls)
+        model.schema = file.schema
+        if "trees" in file.parts:
+            model._booster = from_bytes(file.parts["trees"])
+        return model

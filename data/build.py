@@ -1,0 +1,148 @@
+"""Compiling programs in parallel, and timing them one at a time, under deadlines."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from typing import Any
+
+from .pool import Worker, WorkerGone, WorkerServer
+from .record import Failure
+from .worker import NumpyProgram, Program, Timed, Timing
+
+# A compile deadline is this many times the median so far, within these bounds. Random candidates
+# of one workload compile within a factor of three of each other, the few that unroll without end
+# apart, so ten times the median kills those alone.
+COMPILE_FACTOR = 10.0
+COMPILE_FLOOR_S = 1.5
+COMPILE_CEILING_S = 20.0
+
+
+@dataclass
+class Built:
+    """What became of a program: a worker that holds it, or a failure."""
+
+    worker: Worker | None
+    compile_s: float
+    failure: Failure | None = None
+    detail: str = ""
+
+    def fail(self, failure: Failure, detail: str) -> None:
+        """Turn into a failure, and end the worker."""
+        self.failure, self.detail = failure, detail
+        self.close()
+
+    def close(self) -> None:
+        """End the worker; harmless the second time."""
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker = None
+
+
+class Builder:
+    """Compiles on every core, each program in a worker of its own.
+
+    Args:
+        server: Where workers come from.
+        jobs: How many compile at once.
+    """
+
+    def __init__(self, server: WorkerServer, jobs: int) -> None:
+        self.server = server
+        self.jobs = jobs
+        self._seen_s: list[float] = []
+
+    @property
+    def deadline_s(self) -> float:
+        """How long a compilation may take now, judged by those that succeeded."""
+        if len(self._seen_s) < 2:
+            return COMPILE_CEILING_S
+        typical = statistics.median(self._seen_s[-200:])
+        return min(COMPILE_CEILING_S, max(COMPILE_FLOOR_S, COMPILE_FACTOR * typical))
+
+    def build(self, programs: Sequence[Program | NumpyProgram]) -> list[Built]:
+        """Compile all of them; the caller closes what is built."""
+        built: dict[int, Built] = {}
+        running: dict[Any, tuple[int, Worker, float]] = {}
+        queue = list(enumerate(programs))[::-1]
+        try:
+            while queue or running:
+                while queue and len(running) < self.jobs:
+                    index, program = queue.pop()
+                    worker = self.server.fork()
+                    verb = "compile" if isinstance(program, Program) else "numpy"
+                    worker.ask(verb, program)
+                    running[worker.connection] = (index, worker, time.monotonic())
+                for connection in wait(list(running), timeout=0.02):
+                    index, worker, start = running.pop(connection)
+                    built[index] = self._collect(worker, time.monotonic() - start)
+                self._kill_late(running, built)
+        except BaseException:
+            for _, worker, _ in running.values():
+                worker.kill()
+            for item in built.values():
+                item.close()
+            raise
+        return [built[index] for index in range(len(programs))]
+
+    def _collect(self, worker: Worker, elapsed_s: float) -> Built:
+        built = Built(worker, elapsed_s)
+        try:
+            verdict, value = worker.answer()
+        except WorkerGone as gone:
+            built.fail("compile", str(gone))
+            return built
+        if verdict == "failed":
+            built.fail("compile", value)
+        else:
+            built.compile_s = value
+            self._seen_s.append(elapsed_s)
+        return built
+
+    def _kill_late(
+        self, running: dict[Any, tuple[int, Worker, float]], built: dict[int, Built]
+    ) -> None:
+        limit, now = self.deadline_s, time.monotonic()
+        for connection, (index, worker, start) in list(running.items()):
+            if now - start > limit:
+                del running[connection]
+                built[index] = Built(worker, now - start)
+                built[index].fail("timeout", f"compiling took longer than {limit:.1f} s")
+
+
+def time_built(built: Built, timing: Timing, run_limit_s: float) -> Timed | None:
+    """Time what was built, alone; None and a failure in `built` when that goes wrong.
+
+    Args:
+        built: A program that compiled.
+        timing: How.
+        run_limit_s: How long a single run may take.
+    """
+    deadline_s = 3 * run_limit_s + 4 * timing.repeats * timing.repeat_s + timing.budget_s + 1.0
+    value = _call(built, "time", timing, deadline_s)
+    return value if isinstance(value, Timed) else None
+
+
+def run_built(built: Built, run_limit_s: float) -> list[Any] | None:
+    """Run once and give all arguments as they are afterwards; None for a failure."""
+    value = _call(built, "run", None, run_limit_s + 10.0)
+    return value if isinstance(value, list) else None
+
+
+def _call(built: Built, verb: str, argument: Any, deadline_s: float) -> Any:
+    if built.worker is None:
+        return None
+    try:
+        verdict, value = built.worker.call(verb, argument, deadline_s)
+    except WorkerGone as gone:
+        built.fail("runtime", str(gone))
+    except TimeoutError:
+        built.fail("timeout", f"running took longer than {deadline_s:.1f} s")
+    else:
+        if verdict == "done":
+            return value
+        built.fail("runtime", value)
+    return None

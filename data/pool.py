@@ -1,0 +1,223 @@
+"""The parent's side of the worker server: start it, fork workers, talk to them, kill them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .worker import KEPT_INPUT_SETS
+
+START_TIMEOUT_S = 120.0
+
+
+class WorkerError(RuntimeError):
+    """The worker server can't be started, or is gone for good."""
+
+
+class WorkerGone(Exception):
+    """A worker ended without an answer; the message says how."""
+
+
+class Worker:
+    """One forked process with one program in it."""
+
+    def __init__(self, server: WorkerServer, connection: Connection, pid: int, log: Any) -> None:
+        self.connection = connection
+        self.pid = pid
+        self._server = server
+        self._log = log
+
+    def ask(self, verb: str, argument: Any = None) -> None:
+        """Send a request; the answer comes later, when `connection` is readable."""
+        with contextlib.suppress(OSError):  # a dead worker shows as an end of file on reading
+            self.connection.send((verb, argument))
+
+    def answer(self) -> tuple[str, Any]:
+        """Read `("done", value)` or `("failed", why)`.
+
+        Raises:
+            WorkerGone: the process died instead of answering.
+        """
+        try:
+            verdict, value = self.connection.recv()
+        except (EOFError, OSError):
+            raise WorkerGone(self._epitaph()) from None
+        return verdict, value
+
+    def call(self, verb: str, argument: Any, timeout_s: float) -> tuple[str, Any]:
+        """Ask and wait for the answer.
+
+        Raises:
+            WorkerGone: the process died instead of answering.
+            TimeoutError: no answer in time; the worker should be killed.
+        """
+        self.ask(verb, argument)
+        if not self.connection.poll(timeout_s):
+            raise TimeoutError(f"no answer to {verb} within {timeout_s:.1f} s")
+        return self.answer()
+
+    def kill(self) -> None:
+        """End the process, whatever it is doing; harmless when it has gone already."""
+        if self.connection.closed:
+            return
+        self.connection.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self._log.close()
+        with contextlib.suppress(WorkerError):
+            self._server.request("reap", self.pid)
+
+    def _epitaph(self) -> str:
+        """How the process ended: its signal or exit code, and its last words."""
+        with contextlib.suppress(WorkerError):
+            code = self._server.request("reap", self.pid)
+            self.connection.close()
+            how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+            self._log.seek(0)
+            words = self._log.read()[-2000:].decode(errors="replace").strip().splitlines()
+            self._log.close()
+            return f"the worker died of {how}" + (f": {words[-1][:300]}" if words else "")
+        return "the worker died with its server"
+
+
+class WorkerServer:
+    """A process that has TVM loaded and forks workers.
+
+    Args:
+        threads: Threads that kernels run with (the target's `num-cores`).
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._inputs: dict[str, list[Any]] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._start()
+
+    def _start(self) -> None:
+        """Start the process; it loads TVM while we go on (see `_wait_ready`)."""
+        ours, theirs = socket.socketpair()
+        command = (
+            "import sys; fd = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
+            "from tensortune.data.worker import main; main(fd)"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", command, str(theirs.fileno()), *sys.path],
+            pass_fds=[theirs.fileno()],
+            env=worker_environment(self.threads),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=None,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._control = ours
+        self._connection = Connection(os.dup(ours.fileno()))
+        self._ready = False
+
+    def _wait_ready(self) -> None:
+        if self._ready:
+            return
+        try:
+            if not self._connection.poll(START_TIMEOUT_S):
+                raise EOFError
+            self._connection.recv()
+        except (EOFError, OSError):
+            self.close()
+            raise WorkerError(
+                "the worker process did not start; its message is above, "
+                "and `tensortune doctor` checks the installation"
+            ) from None
+        self._ready = True
+
+    def request(self, verb: str, argument: Any = None) -> Any:
+        """Ask the server itself.
+
+        Raises:
+            WorkerError: it is gone, or can't do it.
+        """
+        self._wait_ready()
+        try:
+            self._connection.send((verb, argument))
+            verdict, value = self._connection.recv()
+        except (EOFError, OSError):
+            raise WorkerError("the worker server died") from None
+        if verdict == "failed":
+            raise WorkerError(f"the worker server can't {verb}: {value}")
+        return value
+
+    def send_inputs(self, name: str, arrays: list[Any]) -> None:
+        """Give the workers to come a set of arguments; kept over a restart."""
+        if name not in self._inputs:
+            while len(self._inputs) >= KEPT_INPUT_SETS:
+                self._inputs.pop(next(iter(self._inputs)))
+            self._inputs[name] = arrays
+            self.request("inputs", (name, arrays))
+
+    def fork(self) -> Worker:
+        """A new worker. A server that has died is started again, once.
+
+        Raises:
+            WorkerError: that did not help.
+        """
+        try:
+            return self._fork()
+        except WorkerError:
+            self.close()
+            self._start()
+            for name, arrays in self._inputs.items():
+                self.request("inputs", (name, arrays))
+            return self._fork()
+
+    def _fork(self) -> Worker:
+        self._wait_ready()
+        ours, theirs = socket.socketpair()
+        log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker's handle closes it
+        try:
+            self._connection.send(("fork", None))
+            socket.send_fds(self._control, [b"."], [theirs.fileno(), log.fileno()])
+            verdict, value = self._connection.recv()
+        except (EOFError, OSError):
+            raise WorkerError("the worker server died") from None
+        finally:
+            theirs.close()
+        if verdict == "failed":
+            raise WorkerError(f"the worker server can't fork: {value}")
+        worker = Worker(self, Connection(ours.detach()), value, log)
+        worker.answer()  # "started"
+        return worker
+
+    def close(self) -> None:
+        """End the server and every worker it has."""
+        self._connection.close()
+        self._control.close()
+        if self._process is None:
+            return
+        try:
+            self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        self._ready = False
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The environment of a worker: kernels and NumPy alike get `threads` threads.
+
+    `OPENBLAS_CORETYPE` is left out, since it can halve the speed of the NumPy reference.
+    """
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+    }
+    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = str(threads)
+    return environment

@@ -1,0 +1,296 @@
+"""The process that compiles and times scheduled modules.
+
+A *server* imports TVM once, warms LLVM up, and forks a *worker* for every program. A worker
+compiles, times and runs one program on request and then goes away, so a crash, a hang or a leak
+costs one candidate, and killing a worker costs nothing. The server never runs a kernel itself: it
+has no threads, which is what makes forking it safe.
+
+Messages are pickled tuples over local sockets: `(verb, argument)` one way, `(verdict, value)` back.
+It knows modules, targets and arrays; it knows no space.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+import psutil
+import tvm
+from tvm import te
+
+from .host import usable_cpus
+from .workload import Workload
+
+# Input sets kept for the workers to inherit: a run's own, its reference's, and one to spare.
+KEPT_INPUT_SETS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a worker is to compile.
+
+    Attributes:
+        mod: A scheduled module as `tvm.ir.save_json` gives it, with one function `main`.
+        target: The target as JSON.
+        inputs: Name of the input set that was sent to the server.
+        memory_bytes: How much memory compiling and running may take.
+    """
+
+    mod: str
+    target: str
+    inputs: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyProgram:
+    """A workload's NumPy equivalent, to be timed as if it were a compiled program.
+
+    Attributes:
+        workload: Key of a named workload.
+        inputs: Name of the input set that was sent to the server.
+        memory_bytes: How much memory running may take.
+    """
+
+    workload: str
+    inputs: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How to time a program.
+
+    Attributes:
+        repeats: How many times to measure.
+        repeat_s: The least that one measurement lasts; it runs the kernel as often as that takes.
+        cut_s: A kernel slower than this on its second run is not measured any further.
+        budget_s: No further repeat is begun once timing has lasted this long.
+    """
+
+    repeats: int
+    repeat_s: float
+    cut_s: float = float("inf")
+    budget_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Seconds per run, a mean for each repeat; whether the timing was cut short."""
+
+    repeats: tuple[float, ...]
+    cut: bool
+
+
+# A kernel, bound to its arguments: runs it `number` times and gives the seconds per run.
+Kernel = Callable[[int], float]
+
+
+def measure(kernel: Kernel, timing: Timing) -> Timed:
+    """Time a kernel: a cold run, a warm one to size the repeats, then the repeats."""
+    start = time.perf_counter()
+    once = kernel(1)
+    if once < timing.budget_s:
+        once = kernel(1)
+    if once > min(timing.cut_s, timing.budget_s):
+        return Timed((once,), cut=once > timing.cut_s)
+    if once < timing.repeat_s / 100:  # too short to be timed alone
+        once = kernel(max(1, round(timing.repeat_s / 100 / max(once, 1e-7))))
+    number = max(1, round(timing.repeat_s / once))
+    repeats: list[float] = []
+    while len(repeats) < timing.repeats:
+        repeats.append(kernel(number))
+        if time.perf_counter() - start > timing.budget_s:
+            break
+    return Timed(tuple(repeats), cut=False)
+
+
+class _Worker:
+    """The life of one forked worker."""
+
+    def __init__(self, connection: Connection, inputs: dict[str, list[Any]]) -> None:
+        self._connection = connection
+        self._inputs = inputs
+        self._kernel: Kernel | None = None
+        self._run: Callable[[], list[Any]] | None = None
+
+    def serve(self) -> NoReturn:
+        """Answer requests until the other side hangs up; never returns."""
+        self._connection.send(("started", os.getpid()))
+        while True:
+            try:
+                verb, argument = self._connection.recv()
+            except (EOFError, OSError):
+                os._exit(0)
+            try:
+                answer = ("done", getattr(self, f"do_{verb}")(argument))
+            except MemoryError:
+                answer = ("failed", "out of memory: it needs more than its limit")
+            # A kernel or a compiler can raise anything; what it was goes into the record.
+            except Exception as error:
+                answer = ("failed", _last_line(error))
+            self._connection.send(answer)
+
+    def do_compile(self, program: Program) -> float:
+        """Compile and load; seconds taken."""
+        _limit_memory(program.memory_bytes)
+        mod = tvm.ir.load_json(program.mod)
+        target = tvm.target.Target(json.loads(program.target))
+        start = time.perf_counter()
+        library = tvm.compile(mod, target=target).jit()
+        seconds = time.perf_counter() - start
+        entry = library["main"]
+        timer = library.time_evaluator
+        device = tvm.cpu()
+
+        def bind() -> list[Any]:
+            return [tvm.runtime.tensor(array, device) for array in self._inputs[program.inputs]]
+
+        def run() -> list[Any]:
+            arguments = bind()
+            entry(*arguments)
+            return [argument.numpy() for argument in arguments]
+
+        arguments: list[Any] = []
+
+        def kernel(number: int) -> float:
+            if not arguments:
+                arguments.extend(bind())
+            return float(timer("main", device, number=number, repeat=1)(*arguments).mean)
+
+        self._kernel, self._run = kernel, run
+        return seconds
+
+    def do_numpy(self, program: NumpyProgram) -> float:
+        """Bind a workload's NumPy equivalent; seconds taken (none)."""
+        _limit_memory(program.memory_bytes)
+        call = Workload.from_key(program.workload).numpy_call()
+        if call is None:
+            raise ValueError(f"{program.workload} has no NumPy equivalent")
+        arguments = [array.copy() for array in self._inputs[program.inputs]]
+
+        def kernel(number: int) -> float:
+            start = time.perf_counter()
+            for _ in range(number):
+                call(arguments)
+            return (time.perf_counter() - start) / number
+
+        def run() -> list[Any]:
+            call(arguments)
+            return arguments
+
+        self._kernel, self._run = kernel, run
+        return 0.0
+
+    def do_time(self, timing: Timing) -> Timed:
+        """Time what was compiled."""
+        if self._kernel is None:
+            raise RuntimeError("nothing is compiled")
+        return measure(self._kernel, timing)
+
+    def do_run(self, _: None) -> list[Any]:
+        """Run once on fresh arguments; every argument as it is afterwards."""
+        if self._run is None:
+            raise RuntimeError("nothing is compiled")
+        return self._run()
+
+
+def _last_line(error: Exception) -> str:
+    """The line of an error that says what is wrong (TVM's are long)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]
+
+
+def _limit_memory(limit: int) -> None:
+    """Bound what this process may allocate beyond what it has inherited."""
+    ceiling = psutil.Process().memory_info().vms + limit
+    resource.setrlimit(resource.RLIMIT_AS, (ceiling, ceiling))
+
+
+class _Server:
+    """Forks workers on request, over a socket that also carries the workers' own sockets."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._connection = Connection(os.dup(control.fileno()))
+        self._inputs: OrderedDict[str, list[Any]] = OrderedDict()
+
+    def serve(self) -> None:
+        """Answer requests until the other side hangs up."""
+        self._connection.send(("ready", os.getpid()))
+        while True:
+            try:
+                verb, argument = self._connection.recv()
+            except (EOFError, OSError):
+                return
+            try:
+                answer = ("done", getattr(self, f"do_{verb}")(argument))
+            except OSError as error:  # no process or no memory left to fork with
+                answer = ("failed", str(error))
+            self._connection.send(answer)
+
+    def do_inputs(self, argument: tuple[str, list[Any]]) -> None:
+        """Keep a set of input arrays for the workers to inherit."""
+        name, arrays = argument
+        self._inputs[name] = arrays
+        while len(self._inputs) > KEPT_INPUT_SETS:
+            self._inputs.popitem(last=False)
+
+    def do_fork(self, _: None) -> int:
+        """Fork a worker; its socket and its standard error come as file descriptors."""
+        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 2)
+        pid = os.fork()
+        if pid == 0:
+            self._connection.close()
+            self._control.close()
+            os.dup2(descriptors[1], 2)
+            os.close(descriptors[1])
+            _Worker(Connection(descriptors[0]), self._inputs).serve()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return pid
+
+    def do_reap(self, pid: int) -> int:
+        """Wait for a worker that is gone or dying; the exit code, negative for a signal."""
+        _, status = os.waitpid(pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+def _warm_up() -> None:
+    """Compile a trivial kernel, so that the workers inherit an initialised LLVM."""
+    x = te.placeholder((16,), name="x")
+    y = te.compute((16,), lambda i: x[i] + 1.0, name="y")
+    mod = tvm.IRModule({"main": te.create_prim_func([x, y])})
+    tvm.compile(mod, target=tvm.target.Target("llvm")).jit()
+
+
+def main(descriptor: int) -> None:
+    """Run the server on an inherited socket. Called by `pool.WorkerServer`."""
+    # The parent's Ctrl-C is the parent's affair; it closes the socket when it wants us gone.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=descriptor)
+    # A kernel that ran in the parent has narrowed its affinity, which we have inherited.
+    os.sched_setaffinity(0, usable_cpus())
+    _warm_up()
+    gc.collect()
+    gc.freeze()
+    try:
+        _Server(control).serve()
+    finally:
+        # Workers that hang would outlive us; they share our process group, which we lead.
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

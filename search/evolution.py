@@ -1,0 +1,92 @@
+"""Evolutionary search over a model's scores."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..data.candidate import Candidate
+from ..data.space import Space
+from .base import Score
+from .guided import Frontier, GuidedSearch, Scores, finite_scores
+
+
+class Evolution(GuidedSearch):
+    """A population that mutates and mates by the model's scores (as MetaSchedule's search does).
+
+    Each generation keeps its elite and fills up with children. A child is a parent's neighbour, or
+    a crossover of two parents; parents are drawn by rank, so the scale of scores does not matter.
+    The best candidates of all generations are proposed. The population lives on in the next ask.
+
+    Args:
+        space: Where to search.
+        seed: Seed of all draws.
+        population: Candidates in a generation.
+        generations: Generations in a walk.
+        mutation: Share of the children that are mutations; the rest are crossovers.
+        elite: Share of the population that survives into the next generation.
+        pressure: How much the better ones are preferred as parents: a parent's rank is
+            `population * u ** pressure`, with `u` uniform; 1 is no preference.
+        measured: Share of the first generation that is the fastest measured candidates, in place
+            of those that score worst.
+    """
+
+    name = "evolution"
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int = 0,
+        *,
+        population: int = 128,
+        generations: int = 40,
+        mutation: float = 0.85,
+        elite: float = 0.25,
+        pressure: float = 2.0,
+        measured: float = 0.25,
+    ) -> None:
+        super().__init__(space, seed, population, measured)
+        if generations < 1:
+            raise ValueError(f"there is at least 1 generation, not {generations}")
+        if not (0 <= mutation <= 1 and 0 <= elite < 1):
+            raise ValueError("mutation is a share from 0 to 1, elite from 0 to below 1")
+        if not pressure > 0:
+            raise ValueError(f"pressure is above 0, not {pressure}")
+        self.population = population
+        self.generations = generations
+        self.mutation = mutation
+        self.elite = elite
+        self.pressure = pressure
+
+    def _walk(
+        self, states: list[Candidate], scores: Scores, score: Score, top: Frontier, spread: float
+    ) -> list[Candidate]:
+        survivors = int(self.elite * self.population)
+        for _ in range(self.generations):
+            best = _best_distinct(states, scores, survivors)
+            children = self._children(states, scores, self.population - len(best))
+            child_scores = finite_scores(score, children)
+            top.offer(children, child_scores)
+            states = [states[i] for i in best] + children
+            scores = np.concatenate([scores[best], child_scores])
+        return states
+
+    def _children(self, states: list[Candidate], scores: Scores, n: int) -> list[Candidate]:
+        ranked = np.argsort(-scores, kind="stable")
+        mutations = int((self._rng.random(n) < self.mutation).sum())
+        ranks = (len(states) * self._rng.random((n, 2)) ** self.pressure).astype(np.int64)
+        pairs = ranked[ranks].tolist()
+        children = self.space.neighbours([states[a] for a, _ in pairs[:mutations]], self._rng)
+        children += [
+            self.space.crossover(states[a], states[b], self._rng) for a, b in pairs[mutations:]
+        ]
+        return children
+
+
+def _best_distinct(states: list[Candidate], scores: Scores, n: int) -> list[int]:
+    """Indices of the `n` best states, each candidate once."""
+    chosen: dict[Candidate, int] = {}
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if len(chosen) >= n:
+            break
+        chosen.setdefault(states[i], i)
+    return list(chosen.values())

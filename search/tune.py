@@ -1,0 +1,266 @@
+"""`tensortune.tune`: from a workload to a checked kernel."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir import Schedule
+
+from ..data.kernel import Kernel
+from ..data.measure import LocalMeasurer
+from ..data.record import Record
+from ..data.sketch_space import SketchSpace
+from ..data.space import Scheduled, Space
+from ..data.store import Problem
+from ..data.target import cpu_target, target_string
+from ..data.workload import Workload
+from .annealing import SimulatedAnnealing
+from .base import Strategy
+from .evolution import Evolution
+from .random_search import RandomSearch
+from .results import save_results
+from .run_folder import RunFolder
+from .scoring import LearnedScorer, Scorer
+from .tuner import Budget, OnStatus, Status, Tuner
+from .winner import UNTUNED, Winner, choose_winner
+
+STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
+    "annealing": SimulatedAnnealing,
+    "evolution": Evolution,
+    "random": RandomSearch,
+}
+MODELS = ("xgb", "none")
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What tuning found.
+
+    Attributes:
+        workload: What was tuned.
+        target: For which target.
+        best: The winner: its candidate and its times.
+        records: Every trial, stored ones of a resumed run included.
+        failures: Failures by kind, `invalid` candidates (which cost no trial) included.
+        wall_s: Seconds of wall-clock in this process.
+        seconds: The same by part: `setup`, `compile`, `time`, `model`, `search`.
+        tunable: Whether there was anything to tune.
+        problems: Lines of a resumed run's records that could not be read.
+    """
+
+    workload: Workload
+    target: Any
+    best: Winner
+    records: list[Record]
+    failures: Counter[str]
+    wall_s: float
+    seconds: dict[str, float]
+    tunable: bool
+    problems: list[Problem]
+    space: Space
+
+    @property
+    def trials(self) -> int:
+        """How many candidates were measured, failures included."""
+        return len(self.records)
+
+    def schedule(self) -> Scheduled:
+        """The winner's scheduled module and its trace (an empty one for the untuned program)."""
+        if self.best.candidate == UNTUNED:
+            return untuned(self.workload)
+        return self.space.schedule(self.best.candidate)
+
+    def compile(self) -> Kernel:
+        """The winner as a callable on NumPy arrays."""
+        return Kernel(self.workload, self.schedule().mod, self.target)
+
+    def save(self, folder: str | os.PathLike[str]) -> list[str]:
+        """Write the results into a folder (see `results.save_results`).
+
+        Returns:
+            Notes on what could not be written, and why.
+        """
+        return save_results(self, Path(folder))
+
+    def summary(self) -> dict[str, Any]:
+        """The figures of `tensortune tune --json`."""
+        best = self.best
+        return {
+            "workload": self.workload.key,
+            "trials": self.trials,
+            "failures": dict(self.failures),
+            "untuned_s": best.untuned_s,
+            "best_s": best.latency_s,
+            "reference_s": best.numpy_s,
+            "checked": best.checked,
+            "checked_against": best.checked_against,
+            "wall_s": self.wall_s,
+            "seconds": self.seconds,
+        }
+
+
+def untuned(workload: Workload) -> Scheduled:
+    """The workload's own program as if it were a candidate's."""
+    return Scheduled(UNTUNED, workload.mod, Schedule(workload.mod).trace)
+
+
+def tune(
+    workload: Workload,
+    *,
+    trials: int = 64,
+    seconds: float | None = None,
+    strategy: str = "annealing",
+    model: str = "xgb",
+    target: Any = None,
+    seed: int = 0,
+    batch: int = 16,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_status: OnStatus | None = None,
+) -> TuneResult:
+    """Tune a workload on this machine's CPU.
+
+    Args:
+        workload: What to tune, e.g. `tensortune.matmul(512, 512, 512)`.
+        trials: Candidates to measure at most.
+        seconds: Seconds of search at most; the last batch is finished, and the final timing and
+            check (a few seconds) come on top.
+        strategy: Name of the search strategy: `annealing`, `evolution` or `random`.
+        model: Name of the cost model that guides it: `xgb`, or `none`. `random` takes no guidance.
+        target: A TVM target, its string, or None for this machine.
+        seed: One seed gives one sequence of proposals.
+        batch: Trials between two calls of the strategy.
+        out: Folder for records and results; None keeps the records in memory.
+        resume: Go on with the run that `out` holds.
+        on_status: Called after every trial.
+
+    Returns:
+        The winner, whose output was checked, and every record.
+
+    Raises:
+        ValueError: bad arguments, a target this machine can't run, a folder of another run.
+        StoreError: the folder can't be written; what was measured before is kept.
+        KeyboardInterrupt: interrupted; what was measured is kept, and `resume` goes on.
+        RuntimeError: the workload's own, untuned program does not compile or run.
+    """
+    began = time.monotonic()
+    budget = Budget(trials, seconds)
+    made_strategy = find_strategy(strategy)
+    find_model(model)
+    if resume and out is None:
+        raise ValueError("there is nothing to resume without a folder; name the run's with --out")
+    tvm_target = cpu_target(target)
+    folder = None if out is None else RunFolder(out)
+    stored: list[Record] = []
+    problems: list[Problem] = []
+    spent_s = 0.0
+    if folder is not None:
+        settings = {
+            "strategy": strategy,
+            "model": model,
+            "seed": seed,
+            "batch": batch,
+            "trials": trials,
+        }
+        stored, problems, spent_s = folder.begin(
+            workload, target_string(tvm_target), settings, resume
+        )
+    with LocalMeasurer(workload, tvm_target) as measurer:
+        space = SketchSpace(workload, tvm_target)
+        _measure_untuned(measurer)
+        setup_s = time.monotonic() - began
+        tuner = Tuner(
+            space,
+            made_strategy(space, seed),
+            measurer,
+            None if folder is None else folder.store,
+            budget,
+            scorer=make_scorer(strategy, model, space, seed),
+            batch=batch,
+            seed=seed,
+            stored=stored,
+            spent_s=spent_s,
+            on_status=_saving(folder, on_status),
+        )
+        records = tuner.run()
+        finals = time.monotonic()
+        best = choose_winner(measurer, space, records)
+        if folder is not None and best.wrong:
+            folder.store.append(best.wrong)
+        measurer.seconds["time"] += time.monotonic() - finals
+    wrong = {record.candidate: record for record in best.wrong}
+    tuner.status.failures.update(record.failure or "" for record in best.wrong)
+    return TuneResult(
+        workload=workload,
+        target=tvm_target,
+        best=best,
+        records=[wrong.get(record.candidate, record) for record in records],
+        failures=tuner.status.failures,
+        wall_s=time.monotonic() - began,
+        seconds={"setup": setup_s, **measurer.seconds, **tuner.status.seconds},
+        tunable=space.size > 1,
+        problems=problems,
+        space=space,
+    )
+
+
+def find_strategy(name: str) -> Callable[[Space, int], Strategy]:
+    """The maker of a strategy by its name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    try:
+        return STRATEGIES[name]
+    except KeyError:
+        raise ValueError(
+            f"there is no strategy `{name}`; the strategies are {', '.join(STRATEGIES)}"
+        ) from None
+
+
+def find_model(name: str) -> None:
+    """Check the name of a cost model.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if name not in MODELS:
+        raise ValueError(f"there is no model `{name}`; the models are {', '.join(MODELS)}")
+
+
+def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Scorer | None:
+    """What scores the strategy's candidates, or None."""
+    if model == "none" or strategy == "random":
+        return None
+    return LearnedScorer(space, space.workload.identity, space.target, seed=seed)
+
+
+def _measure_untuned(measurer: LocalMeasurer) -> None:
+    """Time the program as it stands: the yardstick for deadlines.
+
+    Raises:
+        RuntimeError: it does not compile or run.
+    """
+    measurer.run_limit_s = 120.0
+    record = measurer.measure_module(UNTUNED, measurer.workload.mod)
+    if not record.valid:
+        raise RuntimeError(
+            f"{measurer.workload.key} does not run even untuned: {record.detail or record.failure}"
+        )
+    measurer.run_limit_s = min(120.0, max(1.0, 3.0 * record.latency_s))
+
+
+def _saving(folder: RunFolder | None, on_status: OnStatus | None) -> OnStatus:
+    def note(status: Status) -> None:
+        if folder is not None:
+            folder.save_progress(status.elapsed_s)
+        if on_status is not None:
+            on_status(status)
+
+    return note

@@ -1,0 +1,117 @@
+"""From the records of a run to a kernel that is fastest side by side, and right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..data.candidate import Candidate
+from ..data.finals import Contestant, check_output, make_reference, time_interleaved
+from ..data.measure import LocalMeasurer
+from ..data.record import Record
+from ..data.space import Scheduled, Space
+from ..data.worker import NumpyProgram
+
+# How many of the fastest are timed again; the first timing's noise can hide the best behind them.
+_FINALISTS = 4
+
+UNTUNED = Candidate("untuned", ())
+"""The workload's program as it stands, without a schedule."""
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The kernel that a run ends with.
+
+    Attributes:
+        candidate: Its candidate; `UNTUNED` when no schedule is both right and faster.
+        latency_s: Median seconds per run, interleaved with the others.
+        untuned_s: The untuned program's, in the same minute.
+        numpy_s: NumPy's, or None where it has no equivalent.
+        checked: Whether its output was found right.
+        checked_against: `float64`, or `untuned` where the program can't be computed in float64.
+        wrong: Records of faster candidates whose output was wrong.
+    """
+
+    candidate: Candidate
+    latency_s: float
+    untuned_s: float
+    numpy_s: float | None
+    checked: bool
+    checked_against: str
+    wrong: tuple[Record, ...]
+
+
+def choose_winner(measurer: LocalMeasurer, space: Space, records: Sequence[Record]) -> Winner:
+    """Time the fastest records against each other, the untuned program and NumPy; check outputs.
+
+    The fastest whose output is right wins. Candidates that are wrong come back as records.
+
+    Raises:
+        RuntimeError: the untuned program does not run, so there is nothing to compare with.
+    """
+    reference = make_reference(measurer)
+    wrong: list[Record] = []
+    for group in _groups(records):
+        finals = _time_finals(measurer, space, group)
+        for candidate, contestant in finals.ranking:
+            mod = finals.mods[candidate]
+            problem = contestant.failure or check_output(measurer, reference, mod)
+            if problem is None:
+                return Winner(
+                    candidate,
+                    contestant.latency_s,
+                    finals.untuned_s,
+                    finals.numpy_s,
+                    True,
+                    reference.kind,
+                    tuple(wrong),
+                )
+            if candidate == UNTUNED:
+                raise RuntimeError(f"the untuned program fails its own check: {problem}")
+            record = next(record for record in group if record.candidate == candidate)
+            wrong.append(replace(record, failure="wrong", detail=problem))
+    raise RuntimeError("no program was right")  # unreachable: the untuned one is in the last group
+
+
+@dataclass(frozen=True)
+class _Finals:
+    ranking: list[tuple[Candidate, Contestant]]
+    mods: dict[Candidate, Any]
+    untuned_s: float
+    numpy_s: float | None
+
+
+def _groups(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """The distinct valid records, fastest first, a few at a time; an empty group ends it."""
+    best: dict[Candidate, Record] = {}
+    for record in records:
+        if record.valid:
+            best[record.candidate] = record
+        else:
+            best.pop(record.candidate, None)
+    ranked = sorted(best.values(), key=lambda record: record.latency_s)
+    for start in range(0, len(ranked), _FINALISTS):
+        yield ranked[start : start + _FINALISTS]
+    yield []
+
+
+def _time_finals(measurer: LocalMeasurer, space: Space, group: Sequence[Record]) -> _Finals:
+    scheduled: list[Scheduled] = [space.schedule(record.candidate) for record in group]
+    mods: dict[Candidate, Any] = {item.candidate: item.mod for item in scheduled}
+    mods[UNTUNED] = measurer.workload.mod
+    programs: list[Any] = [measurer.program(mod) for mod in mods.values()]
+    workload = measurer.workload
+    if workload.operator != "custom" and workload.numpy_call() is not None:
+        programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
+    times = time_interleaved(measurer, programs)
+    entries = list(zip(mods, times[: len(mods)], strict=True))
+    # The untuned program stands last in a group of candidates that are all wrong, unless it is
+    # faster than they are: the next group may hold a right one that beats it.
+    ranking = sorted(entries, key=lambda entry: entry[1].latency_s)
+    if group:
+        while ranking and ranking[-1][0] == UNTUNED:
+            ranking.pop()
+    numpy_s = times[len(mods)].latency_s if len(times) > len(mods) else None
+    return _Finals(ranking, mods, dict(entries)[UNTUNED].latency_s, numpy_s)
