@@ -250,6 +250,59 @@ def doctor(
         raise typer.Exit(1)
 
 
+@app.command()
+def compare(
+    workloads: Annotated[
+        list[str], typer.Argument(help="Suites, their parts (C2D:2), or `matmul(512,512,512)`.")
+    ],
+    strategies: Annotated[
+        str,
+        typer.Option(help="Comma-separated: [label=]strategy[:trials=N][:model=NAME]; also peers."),
+    ] = "annealing,evolution,random,metaschedule-fast",
+    seeds: Annotated[int, typer.Option(help="Runs of each strategy on each workload.")] = 3,
+    trials: Annotated[int, typer.Option(help="Trials of each run.")] = 64,
+    target: Annotated[str | None, typer.Option(help="TVM target; else this machine.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder; what is finished in it is not run again.")] = (
+        Path("comparison")
+    ),
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to a file.")
+    ] = None,
+) -> None:
+    """Compare search strategies: same workloads, same trials, winners timed side by side.
+
+    The peers are `metaschedule` (as shipped; minutes a run) and `metaschedule-fast` (its search and
+    model on our workers). Nothing else should run meanwhile.
+
+    Example: tensortune compare C2D:2 SFM:1 --strategies annealing,random,metaschedule --seeds 3
+    """
+
+    def body() -> None:
+        module = _load(".search.compare")
+        entrants = [module.Entrant.parse(text) for text in strategies.split(",")]
+        chosen = [item for name in workloads for item in _workloads(name)]
+        say = lambda line: _console.print(line, highlight=False, markup=False)  # noqa: E731
+        result = module.compare(
+            chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
+        )
+        for table in _load(".search.compare_stats").tables(result):
+            _console.print()
+            _console.print(table)
+        for cell in result["left_out"]:
+            _console.print(f"left out: {cell}", highlight=False, markup=False)
+        if json_file is not None:
+            _load(".search.run_folder").write_json(json_file, result)
+
+    _guard(body)
+
+
+def _workloads(name: str) -> list[Any]:
+    """The workloads of a suite or a part of it, or the one that a key names."""
+    if "(" in name or name.endswith(".py"):
+        return [_workload(name, [], "float32")]
+    return list(_load(".data.suites").suite(name))
+
+
 @bench_app.command("measure")
 def bench_measure(
     batches: Annotated[str, typer.Option(help="Sizes of the batches.")] = "32,64",

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import xgboost
 
 from ..data.host import usable_cores
-from .base import Floats, ModelFileError
+from .base import Floats, ModelFileError, Samples
 from .objectives import Objective
-from .rows import totals
+from .rows import finite, owners, totals
 
 Array = npt.NDArray[np.float64]
 
@@ -46,26 +46,22 @@ class Trees:
     threads: int | None
 
     def grow(
-        self,
-        rows: Floats,
-        programs: npt.NDArray[np.int64],
-        n: int,
-        objective: Objective,
-        start: xgboost.Booster | None = None,
+        self, samples: Samples, objective: Objective, start: xgboost.Booster | None = None
     ) -> xgboost.Booster:
         """Grow trees towards a loss over programs, whose scores are the sums of their rows'.
 
         Args:
-            rows: Features, of shape (rows, columns), without infinities.
-            programs: Which program each row is of, of shape (rows,).
-            n: Programs, those without rows included.
+            samples: The programs; at least one row.
             objective: The loss.
             start: Trees to go on from; left as they are.
         """
+        rows, programs = finite(samples.rows), owners(samples)
+        # A program's rows move together, so its score moves by as many times a row's step.
+        together = samples.counts[programs]
 
         def gradient(found: Floats, _: xgboost.DMatrix) -> tuple[Array, Array]:
-            first, second = objective(totals(programs, found, n))
-            return first[programs], second[programs]
+            first, second = objective(totals(programs, found, len(samples)))
+            return first[programs], second[programs] * together
 
         threads = thread_count(self.threads, len(rows))
         # Not a QuantileDMatrix: it hands `start` the middle of a bin in place of a feature.
@@ -100,11 +96,13 @@ def thread_count(threads: int | None, rows: int) -> int:
     return threads or (usable_cores() if rows >= _ROWS_FOR_THREADS else 1)
 
 
-def margins(booster: xgboost.Booster, rows: Floats, threads: int | None) -> Array:
-    """What the trees add up to for each row, of shape (rows,)."""
-    booster.set_param({"nthread": thread_count(threads, len(rows))})
-    found = booster.inplace_predict(rows, predict_type="margin")
-    return np.asarray(found, dtype=np.float64)
+def scores(booster: xgboost.Booster, samples: Samples, threads: int | None) -> Array:
+    """What the trees give each program, summed over its rows, of shape (programs,)."""
+    if len(samples.rows) == 0:
+        return np.zeros(len(samples))
+    booster.set_param({"nthread": thread_count(threads, len(samples.rows))})
+    found = booster.inplace_predict(finite(samples.rows), predict_type="margin")
+    return totals(owners(samples), found, len(samples))
 
 
 def to_bytes(booster: xgboost.Booster) -> bytes:

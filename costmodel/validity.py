@@ -9,10 +9,9 @@ import numpy.typing as npt
 import xgboost
 
 from .base import FeatureSchema, Samples
-from .boosting import Trees, from_bytes, margins, to_bytes
+from .boosting import Trees, from_bytes, scores, to_bytes
 from .model_file import ModelFile, StrPath, arguments_of, check_samples
 from .objectives import Logistic, sigmoid
-from .rows import finite, owners, totals
 
 
 class ValidityModel:
@@ -76,9 +75,7 @@ class ValidityModel:
         if min(valid.sum(), (~valid).sum()) < fewest or len(tried.rows) == 0:
             return
         self._base = float(np.log(valid.sum() / (~valid).sum()))
-        self._booster = self.trees.grow(
-            finite(tried.rows), owners(tried), len(tried), Logistic(valid, self._base)
-        )
+        self._booster = self.trees.grow(tried, Logistic(valid, self._base))
 
     def predict(self, samples: Samples) -> npt.NDArray[np.float64]:
         """The probability that each program is valid, of shape (programs,).
@@ -89,10 +86,9 @@ class ValidityModel:
             ValueError: the samples are of another schema than the model was fitted to.
         """
         check_samples(self.schema, samples)
-        if self._booster is None or len(samples) == 0:
+        if self._booster is None:
             return np.ones(len(samples))
-        found = margins(self._booster, finite(samples.rows), self.threads)
-        return sigmoid(self._base + totals(owners(samples), found, len(samples)))
+        return sigmoid(self._base + scores(self._booster, samples, self.threads))
 
     def save(self, path: StrPath, workloads: Sequence[str] = ()) -> None:
         """Write the model to a file; see `XGBModel.save`."""

@@ -9,17 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import xgboost
 
-from .base import FeatureSchema, Floats, Samples
-from .boosting import Trees, from_bytes, margins, to_bytes
+from .base import FeatureSchema, Samples
+from .boosting import Trees, from_bytes, scores, to_bytes
 from .model_file import ModelFile, StrPath, arguments_of, check_samples
 from .objectives import LogSpeed, Objective, PairwiseRank
-from .rows import finite, owners, pooled, totals
 
 Array = npt.NDArray[np.float64]
 
 
 class XGBModel:
-    """Ranks programs with XGBoost.
+    """Ranks programs with XGBoost; a program's score is the sum of its statements' scores.
+
+    The sum is Ansor's (Zheng et al., OSDI 2020, section 5.2). One score of pooled features (sums
+    and maxima over the statements) ranked held-out programs worse, and took longer to train.
 
     Programs that failed are left out of the fit: how fast they are isn't known, and whether a
     program fails is for `ValidityModel` to say.
@@ -27,8 +29,6 @@ class XGBModel:
     Args:
         objective: `rank` (pairs of programs, by which is faster) or `regression` (the
             logarithm of its speed).
-        aggregation: How a program's statements make its score: `sum` of their scores (Ansor), or
-            one score of their `pooled` features.
         rounds: Trees that a fit grows.
         max_depth: Depth of a tree.
         learning_rate: How much of its optimum each tree contributes.
@@ -45,10 +45,9 @@ class XGBModel:
     def __init__(
         self,
         objective: Literal["rank", "regression"] = "rank",
-        aggregation: Literal["sum", "pooled"] = "sum",
         *,
         rounds: int = 80,
-        max_depth: int = 4,
+        max_depth: int = 3,
         learning_rate: float = 0.15,
         min_child_weight: float = 0.1,
         reg_lambda: float = 1.0,
@@ -59,10 +58,7 @@ class XGBModel:
     ) -> None:
         if objective not in ("rank", "regression"):
             raise ValueError(f"`objective` is 'rank' or 'regression', not {objective!r}")
-        if aggregation not in ("sum", "pooled"):
-            raise ValueError(f"`aggregation` is 'sum' or 'pooled', not {aggregation!r}")
         self.objective = objective
-        self.aggregation = aggregation
         self.rounds = rounds
         self.max_depth = max_depth
         self.learning_rate = learning_rate
@@ -103,10 +99,7 @@ class XGBModel:
             self._booster = None
         if len(measured.rows) == 0:
             return
-        rows, programs = self._rows(measured)
-        self._booster = self.trees.grow(
-            rows, programs, len(measured), self._objective(measured), self._booster
-        )
+        self._booster = self.trees.grow(measured, self._objective(measured), self._booster)
 
     def predict(self, samples: Samples) -> Array:
         """Scores of shape (programs,): higher is faster, comparable within a group.
@@ -115,17 +108,9 @@ class XGBModel:
             ValueError: the samples are of another schema than the model was fitted to.
         """
         check_samples(self.schema, samples)
-        if self._booster is None or len(samples) == 0:
+        if self._booster is None:
             return np.zeros(len(samples))
-        rows, programs = self._rows(samples)
-        found = margins(self._booster, rows, self.threads)
-        return totals(programs, found, len(samples))
-
-    def _rows(self, samples: Samples) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """What the trees see, and which program each row is of."""
-        if self.aggregation == "pooled":
-            return pooled(samples), np.arange(len(samples))
-        return finite(samples.rows), owners(samples)
+        return scores(self._booster, samples, self.threads)
 
     def _objective(self, samples: Samples) -> Objective:
         if self.objective == "regression":

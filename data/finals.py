@@ -16,9 +16,7 @@ from .worker import NumpyProgram, Program, Timing
 
 # Rounds of the interleaved timing: enough for a median to shrug off a disturbed one.
 _ROUNDS = 9
-# A round of a slow program is three runs: one cold, one to size the repeat, the repeat.
-_RUNS_PER_ROUND = 3
-# Seconds that a program may take up before it sits out. At least one round is timed.
+# A program whose runs took this long in all, in seconds, sits out. At least one is timed.
 _SHARE_S = 1.0
 
 
@@ -56,7 +54,7 @@ def time_interleaved(
     try:
         for _ in range(rounds):
             for own, item in zip(times, built, strict=True):
-                if _RUNS_PER_ROUND * sum(own) > _SHARE_S:
+                if sum(own) > _SHARE_S:
                     continue
                 timed = time_built(item, Timing(1, repeat_s), measurer.run_limit_s)
                 if timed is not None:

@@ -25,6 +25,11 @@ from .workload import Workload
 _WAVE = 16
 # A candidate this many times slower than the best so far is timed once.
 _CUT_FACTOR = 6.0
+# What the untuned program may take, in seconds a run.
+_UNTUNED_LIMIT_S = 120.0
+
+UNTUNED = Candidate("untuned", ())
+"""The workload's program as it stands, without a schedule."""
 
 
 class Measurer(Protocol):
@@ -121,31 +126,57 @@ class LocalMeasurer:
     ) -> list[Record]:
         """See `Measurer.measure`."""
         records: dict[int, Record] = {}
+        legal: dict[int, tuple[Candidate, tvm.IRModule]] = {}
+        for index, candidate in enumerate(candidates):
+            try:
+                scheduled = space.schedule(candidate)
+            except InvalidCandidate as error:
+                records[index] = self._record(candidate, failure="invalid", detail=str(error))
+                if on_record is not None:
+                    on_record(records[index])
+            else:
+                legal[index] = (scheduled.candidate, scheduled.mod)
+        measured = self.measure_modules(list(legal.values()), on_record)
+        records.update(zip(legal, measured, strict=True))
+        return [records[index] for index in range(len(candidates))]
+
+    def measure_modules(
+        self,
+        named: Sequence[tuple[Candidate, tvm.IRModule]],
+        on_record: OnRecord | None = None,
+    ) -> list[Record]:
+        """Measure scheduled modules, each under a candidate's name; otherwise as `measure`."""
+        found: dict[int, Record] = {}
 
         def done(index: int, record: Record) -> None:
-            records[index] = record
+            found[index] = record
             if record.valid:
                 self.best_s = min(self.best_s, record.latency_s)
             if on_record is not None:
                 on_record(record)
 
-        ready: list[tuple[int, Candidate, tvm.IRModule]] = []
-        for index, candidate in enumerate(candidates):
-            try:
-                scheduled = space.schedule(candidate)
-            except InvalidCandidate as error:
-                done(index, self._record(candidate, failure="invalid", detail=str(error)))
-            else:
-                ready.append((index, scheduled.candidate, scheduled.mod))
-        for start in range(0, len(ready), _WAVE):
-            self._measure_wave(ready[start : start + _WAVE], done)
-        return [records[index] for index in range(len(candidates))]
+        entries = [(index, candidate, mod) for index, (candidate, mod) in enumerate(named)]
+        for start in range(0, len(entries), _WAVE):
+            self._measure_wave(entries[start : start + _WAVE], done)
+        return [found[index] for index in range(len(named))]
 
-    def measure_module(self, candidate: Candidate, mod: tvm.IRModule) -> Record:
-        """Measure one scheduled module under a candidate's name (the untuned program's, say)."""
-        found: list[Record] = []
-        self._measure_wave([(0, candidate, mod)], lambda _, record: found.append(record))
-        return found[0]
+    def measure_untuned(self) -> Record:
+        """Time the program as it stands: it sets how long a candidate may run.
+
+        Raises:
+            RuntimeError: it does not compile or run.
+        """
+        self.run_limit_s = _UNTUNED_LIMIT_S
+        repeats, self.repeats = self.repeats, 1  # the last round times it again
+        (record,) = self.measure_modules([(UNTUNED, self.workload.mod)])
+        self.repeats = repeats
+        self.best_s = float("inf")  # it is no candidate
+        if not record.valid:
+            raise RuntimeError(
+                f"{self.workload.key} does not run even untuned: {record.detail or record.failure}"
+            )
+        self.run_limit_s = min(_UNTUNED_LIMIT_S, max(1.0, 3.0 * record.latency_s))
+        return record
 
     def _measure_wave(
         self,

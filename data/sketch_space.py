@@ -16,6 +16,7 @@ from tvm.s_tir.meta_schedule import _ffi_api as ms_ffi
 from tvm.s_tir.meta_schedule.logging import get_logger, get_logging_func
 
 from .candidate import Candidate, InvalidCandidate
+from .host import usable_cpus
 from .intrinsics import load_cpu_intrinsics
 from .sketch import MOST_LOOPS, Decision, Sketch
 from .space import Scheduled
@@ -25,11 +26,19 @@ from .workload import Workload
 _CACHE_SIZE = 512
 
 
-def tune_context(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
+def tune_context(
+    mod: tvm.IRModule, target: tvm.target.Target, *, search_strategy: Any = None, seed: int = 1
+) -> Any:
     """A `TuneContext` with the default space generator for a CPU target.
 
     TVM's own constructor imports the intrinsics of every GPU first (15 s); this one goes straight
     to the C++ object. The context must outlive the schedules' post-processors.
+
+    Args:
+        mod: The workload's module.
+        target: The target.
+        search_strategy: MetaSchedule's search strategy, for a context that is to search.
+        seed: Its random state, 1 or more.
     """
     triple = str(target.attrs.get("mtriple", "") or "x86_64")
     load_cpu_intrinsics(triple.split("-")[0])
@@ -39,10 +48,10 @@ def tune_context(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
         mod,
         target,
         ms.SpaceGenerator.create("post-order-apply"),
-        None,
+        search_strategy,
         "main",
-        1,
-        1,
+        len(usable_cpus()),
+        seed,
         get_logging_func(get_logger(__name__)),
     )
     ms_ffi.TuneContextInitialize(context)

@@ -20,10 +20,10 @@ import socket
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import psutil
 import tvm
@@ -93,27 +93,93 @@ class Timed:
     cut: bool
 
 
-# A kernel, bound to its arguments: runs it `number` times and gives the seconds per run.
-Kernel = Callable[[int], float]
+class Kernel(Protocol):
+    """A program bound to its arguments."""
+
+    estimate_s: float | None
+    """How long a warm run takes, once that is known."""
+
+    def once(self) -> float:
+        """Run once; seconds, with the call's own overhead of some microseconds."""
+
+    def many(self, number: int) -> float:
+        """Run `number` times; seconds per run."""
 
 
 def measure(kernel: Kernel, timing: Timing) -> Timed:
-    """Time a kernel: a cold run, a warm one to size the repeats, then the repeats."""
+    """Time a kernel: the first time a cold run and a warm one to size the repeats, then these."""
     start = time.perf_counter()
-    once = kernel(1)
-    if once < timing.budget_s:
-        once = kernel(1)
-    if once > min(timing.cut_s, timing.budget_s):
-        return Timed((once,), cut=once > timing.cut_s)
-    if once < timing.repeat_s / 100:  # too short to be timed alone
-        once = kernel(max(1, round(timing.repeat_s / 100 / max(once, 1e-7))))
-    number = max(1, round(timing.repeat_s / once))
+    if kernel.estimate_s is None:
+        cold = kernel.once()
+        # A cold run pays for page faults and threads, rarely more than the run itself again.
+        if cold > min(2.0 * timing.cut_s, timing.budget_s):
+            return Timed((cold,), cut=cold > timing.cut_s)
+        warm = kernel.once()
+        if warm > timing.cut_s:
+            return Timed((warm,), cut=True)
+        if warm < timing.repeat_s / 20:  # the call's overhead counts
+            warm = kernel.many(max(1, round(timing.repeat_s / 20 / warm)))
+        kernel.estimate_s = warm
+    number = max(1, round(timing.repeat_s / kernel.estimate_s))
     repeats: list[float] = []
     while len(repeats) < timing.repeats:
-        repeats.append(kernel(number))
+        repeats.append(kernel.once() if number == 1 else kernel.many(number))
         if time.perf_counter() - start > timing.budget_s:
             break
     return Timed(tuple(repeats), cut=False)
+
+
+class _Compiled:
+    """A compiled program, timed by TVM's own loop."""
+
+    def __init__(self, library: Any, arrays: Sequence[Any]) -> None:
+        self.estimate_s: float | None = None
+        self._library = library
+        self._entry = library["main"]
+        self._arrays = arrays
+        self._arguments: list[Any] = []
+
+    def once(self) -> float:
+        arguments = self._bound()
+        start = time.perf_counter()
+        self._entry(*arguments)
+        return time.perf_counter() - start
+
+    def many(self, number: int) -> float:
+        timer = self._library.time_evaluator("main", tvm.cpu(), number=number, repeat=1)
+        return float(timer(*self._bound()).mean)
+
+    def run(self) -> list[Any]:
+        arguments = [tvm.runtime.tensor(array) for array in self._arrays]
+        self._entry(*arguments)
+        return [argument.numpy() for argument in arguments]
+
+    def _bound(self) -> list[Any]:
+        if not self._arguments:
+            self._arguments = [tvm.runtime.tensor(array) for array in self._arrays]
+        return self._arguments
+
+
+class _Called:
+    """A NumPy equivalent."""
+
+    def __init__(self, call: Any, arrays: Sequence[Any]) -> None:
+        self.estimate_s: float | None = None
+        self._call = call
+        self._arrays = [array.copy() for array in arrays]
+
+    def once(self) -> float:
+        return self.many(1)
+
+    def many(self, number: int) -> float:
+        start = time.perf_counter()
+        for _ in range(number):
+            self._call(self._arrays)
+        return (time.perf_counter() - start) / number
+
+    def run(self) -> list[Any]:
+        self._call(self._arrays)
+        return self._arrays
 
 
 class _Worker:
@@ -122,8 +188,7 @@ class _Worker:
     def __init__(self, connection: Connection, inputs: dict[str, list[Any]]) -> None:
         self._connection = connection
         self._inputs = inputs
-        self._kernel: Kernel | None = None
-        self._run: Callable[[], list[Any]] | None = None
+        self._kernel: _Compiled | _Called | None = None
 
     def serve(self) -> NoReturn:
         """Answer requests until the other side hangs up; never returns."""
@@ -150,26 +215,7 @@ class _Worker:
         start = time.perf_counter()
         library = tvm.compile(mod, target=target).jit()
         seconds = time.perf_counter() - start
-        entry = library["main"]
-        timer = library.time_evaluator
-        device = tvm.cpu()
-
-        def bind() -> list[Any]:
-            return [tvm.runtime.tensor(array, device) for array in self._inputs[program.inputs]]
-
-        def run() -> list[Any]:
-            arguments = bind()
-            entry(*arguments)
-            return [argument.numpy() for argument in arguments]
-
-        arguments: list[Any] = []
-
-        def kernel(number: int) -> float:
-            if not arguments:
-                arguments.extend(bind())
-            return float(timer("main", device, number=number, repeat=1)(*arguments).mean)
-
-        self._kernel, self._run = kernel, run
+        self._kernel = _Compiled(library, self._inputs[program.inputs])
         return seconds
 
     def do_numpy(self, program: NumpyProgram) -> float:
@@ -178,19 +224,7 @@ class _Worker:
         call = Workload.from_key(program.workload).numpy_call()
         if call is None:
             raise ValueError(f"{program.workload} has no NumPy equivalent")
-        arguments = [array.copy() for array in self._inputs[program.inputs]]
-
-        def kernel(number: int) -> float:
-            start = time.perf_counter()
-            for _ in range(number):
-                call(arguments)
-            return (time.perf_counter() - start) / number
-
-        def run() -> list[Any]:
-            call(arguments)
-            return arguments
-
-        self._kernel, self._run = kernel, run
+        self._kernel = _Called(call, self._inputs[program.inputs])
         return 0.0
 
     def do_time(self, timing: Timing) -> Timed:
@@ -201,9 +235,9 @@ class _Worker:
 
     def do_run(self, _: None) -> list[Any]:
         """Run once on fresh arguments; every argument as it is afterwards."""
-        if self._run is None:
+        if self._kernel is None:
             raise RuntimeError("nothing is compiled")
-        return self._run()
+        return self._kernel.run()
 
 
 def _last_line(error: Exception) -> str:

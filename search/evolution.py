@@ -13,9 +13,13 @@ from .guided import Frontier, GuidedSearch, Scores, finite_scores
 class Evolution(GuidedSearch):
     """A population that mutates and mates by the model's scores (as MetaSchedule's search does).
 
-    Each generation keeps its elite and fills up with children. A child is a parent's neighbour, or
-    a crossover of two parents; parents are drawn by rank, so the scale of scores does not matter.
-    The best candidates of all generations are proposed. The population lives on in the next ask.
+    Each generation keeps its elite and fills up with children. A child is the neighbour of one of
+    the generation, or a crossover of two. Parents are drawn without regard to their scores: the
+    elite is preference enough, and more of it found less (on softmax, whose nine sketches die out,
+    by up to 0.2 standard deviations of the scores). The best candidates of all generations are
+    proposed. The population lives on in the next ask.
+
+    With the defaults an ask scores 10,000 candidates in 52 calls.
 
     Args:
         space: Where to search.
@@ -24,8 +28,6 @@ class Evolution(GuidedSearch):
         generations: Generations in a walk.
         mutation: Share of the children that are mutations; the rest are crossovers.
         elite: Share of the population that survives into the next generation.
-        pressure: How much the better ones are preferred as parents: a parent's rank is
-            `population * u ** pressure`, with `u` uniform; 1 is no preference.
         measured: Share of the first generation that is the fastest measured candidates, in place
             of those that score worst.
     """
@@ -37,11 +39,10 @@ class Evolution(GuidedSearch):
         space: Space,
         seed: int = 0,
         *,
-        population: int = 128,
-        generations: int = 40,
+        population: int = 256,
+        generations: int = 50,
         mutation: float = 0.85,
         elite: float = 0.25,
-        pressure: float = 2.0,
         measured: float = 0.25,
     ) -> None:
         super().__init__(space, seed, population, measured)
@@ -49,13 +50,10 @@ class Evolution(GuidedSearch):
             raise ValueError(f"there is at least 1 generation, not {generations}")
         if not (0 <= mutation <= 1 and 0 <= elite < 1):
             raise ValueError("mutation is a share from 0 to 1, elite from 0 to below 1")
-        if not pressure > 0:
-            raise ValueError(f"pressure is above 0, not {pressure}")
         self.population = population
         self.generations = generations
         self.mutation = mutation
         self.elite = elite
-        self.pressure = pressure
 
     def _walk(
         self, states: list[Candidate], scores: Scores, score: Score, top: Frontier, spread: float
@@ -63,18 +61,16 @@ class Evolution(GuidedSearch):
         survivors = int(self.elite * self.population)
         for _ in range(self.generations):
             best = _best_distinct(states, scores, survivors)
-            children = self._children(states, scores, self.population - len(best))
+            children = self._children(states, self.population - len(best))
             child_scores = finite_scores(score, children)
             top.offer(children, child_scores)
             states = [states[i] for i in best] + children
             scores = np.concatenate([scores[best], child_scores])
         return states
 
-    def _children(self, states: list[Candidate], scores: Scores, n: int) -> list[Candidate]:
-        ranked = np.argsort(-scores, kind="stable")
+    def _children(self, states: list[Candidate], n: int) -> list[Candidate]:
         mutations = int((self._rng.random(n) < self.mutation).sum())
-        ranks = (len(states) * self._rng.random((n, 2)) ** self.pressure).astype(np.int64)
-        pairs = ranked[ranks].tolist()
+        pairs = self._rng.integers(len(states), size=(n, 2)).tolist()
         children = self.space.neighbours([states[a] for a, _ in pairs[:mutations]], self._rng)
         children += [
             self.space.crossover(states[a], states[b], self._rng) for a, b in pairs[mutations:]

@@ -120,8 +120,13 @@ class LearnedScorer:
         return self.drafts.score(decisions.samples(self.space, self.identity, candidates))
 
     def verify(self, scheduled: Sequence[Scheduled]) -> Scores:
-        """See `Scorer.verify`."""
-        return self.verifies.score(Samples.of(STATEMENTS, self._extract(scheduled)))
+        """See `Scorer.verify`: the sum of both models' scores.
+
+        Each sees what the other does not. On held-out records of one workload the sum ranks pairs
+        1.5 to 2.5 points better than either (see `docs/models.md`).
+        """
+        programs = self.verifies.score(Samples.of(STATEMENTS, self._extract(scheduled)))
+        return programs + self.draft([item.candidate for item in scheduled])
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """See `Scorer.learn`."""

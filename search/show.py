@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from ..data.measure import UNTUNED
 from .progress import format_seconds
-from .winner import UNTUNED
 
 if TYPE_CHECKING:
     from .tune import TuneResult

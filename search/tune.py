@@ -13,7 +13,7 @@ from typing import Any
 from tvm.s_tir import Schedule
 
 from ..data.kernel import Kernel
-from ..data.measure import LocalMeasurer
+from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
 from ..data.sketch_space import SketchSpace
 from ..data.space import Scheduled, Space
@@ -28,7 +28,7 @@ from .results import save_results
 from .run_folder import RunFolder
 from .scoring import LearnedScorer, Scorer
 from .tuner import Budget, OnStatus, Status, Tuner
-from .winner import UNTUNED, Winner, choose_winner
+from .winner import Winner, choose_winner
 
 STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
     "annealing": SimulatedAnnealing,
@@ -173,7 +173,7 @@ def tune(
         )
     with LocalMeasurer(workload, tvm_target) as measurer:
         space = SketchSpace(workload, tvm_target)
-        _measure_untuned(measurer)
+        measurer.measure_untuned()
         setup_s = time.monotonic() - began
         tuner = Tuner(
             space,
@@ -239,21 +239,6 @@ def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Sco
     if model == "none" or strategy == "random":
         return None
     return LearnedScorer(space, space.workload.identity, space.target, seed=seed)
-
-
-def _measure_untuned(measurer: LocalMeasurer) -> None:
-    """Time the program as it stands: the yardstick for deadlines.
-
-    Raises:
-        RuntimeError: it does not compile or run.
-    """
-    measurer.run_limit_s = 120.0
-    record = measurer.measure_module(UNTUNED, measurer.workload.mod)
-    if not record.valid:
-        raise RuntimeError(
-            f"{measurer.workload.key} does not run even untuned: {record.detail or record.failure}"
-        )
-    measurer.run_limit_s = min(120.0, max(1.0, 3.0 * record.latency_s))
 
 
 def _saving(folder: RunFolder | None, on_status: OnStatus | None) -> OnStatus:

@@ -168,8 +168,10 @@ class Tuner:
         """Up to `n` canonical, legal candidates that were never tried."""
         start = time.monotonic()
         before = self.status.seconds["model"]
-        drafted = self._draft(n * self.drafts, at_least=n)
-        batch = list(drafted)[:n] if self.drafts == 1 else self._pick(drafted, n)
+        # Before anything was learnt one draft is as good as another, and replaying is not free.
+        drafts = self.drafts if self.records else 1
+        drafted = self._draft(n * drafts, at_least=n)
+        batch = list(drafted)[:n] if drafts == 1 else self._pick(drafted, n)
         spent_s = time.monotonic() - start
         self.status.seconds["search"] += spent_s - (self.status.seconds["model"] - before)
         return batch

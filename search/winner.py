@@ -8,17 +8,13 @@ from typing import Any
 
 from ..data.candidate import Candidate
 from ..data.finals import Contestant, check_output, make_reference, time_interleaved
-from ..data.measure import LocalMeasurer
+from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
 from ..data.space import Scheduled, Space
 from ..data.worker import NumpyProgram
 
 # How many of the fastest are timed again; the first timing's noise can hide the best behind them.
 _FINALISTS = 4
-
-UNTUNED = Candidate("untuned", ())
-"""The workload's program as it stands, without a schedule."""
-
 
 @dataclass(frozen=True)
 class Winner:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from tensortune.costmodel.base import FeatureSchema, ModelFileError, Samples
 from tensortune.costmodel.files import load_model
 from tensortune.costmodel.metrics import pairwise_accuracy
@@ -51,22 +52,18 @@ _XGB = {
 }
 
 
-def _xgb(objective: str, aggregation: str) -> ModelCase:
-    other = {
-        "objective": "rank" if objective == "regression" else "regression",
-        "aggregation": "sum" if aggregation == "pooled" else "pooled",
-    }
-    make = partial(XGBModel, objective=objective, aggregation=aggregation)
-    return ModelCase(make, _XGB | other, {"threads": 2, "warm_start": True})
+def _xgb(objective: str) -> ModelCase:
+    other = {"objective": "rank" if objective == "regression" else "regression"}
+    return ModelCase(
+        partial(XGBModel, objective=objective), _XGB | other, {"threads": 2, "warm_start": True}
+    )
 
 
 _VALIDITY = {"rounds": 5, "max_depth": 1, "learning_rate": 0.05, "min_failures": 10**6, "seed": 1}
 
 CASES = {
-    "xgb-rank-sum": _xgb("rank", "sum"),
-    "xgb-rank-pooled": _xgb("rank", "pooled"),
-    "xgb-regression-sum": _xgb("regression", "sum"),
-    "xgb-regression-pooled": _xgb("regression", "pooled"),
+    "xgb-rank": _xgb("rank"),
+    "xgb-regression": _xgb("regression"),
     "validity": ModelCase(ValidityModel, _VALIDITY, {"threads": 2}, learns="valid"),
 }
 

@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+
 from tensortune.costmodel import metrics
 from tensortune.costmodel.metrics import evaluate
 

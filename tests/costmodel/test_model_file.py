@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from tensortune.costmodel.base import FeatureSchema, ModelFileError
 from tensortune.costmodel.features.schemas import STATEMENTS
 from tensortune.costmodel.files import load_model
@@ -66,7 +67,7 @@ def test_a_file_of_other_features_is_refused(path: Path) -> None:
 
 def test_a_flipped_byte_anywhere_is_found(path: Path) -> None:
     whole = path.read_bytes()
-    for position in [*range(0, len(MAGIC) + 8), *range(len(whole) - 256, len(whole), 17)]:
+    for position in [*range(len(MAGIC) + 8), *range(len(whole) - 256, len(whole), 17)]:
         broken = bytearray(whole)
         broken[position] ^= 0x80
         path.write_bytes(broken)

@@ -19,7 +19,7 @@ def rank(latency: np.ndarray, groups: np.ndarray) -> PairwiseRank:
 def rank_loss(scores: np.ndarray) -> float:
     loss = 0.0
     for group in set(GROUPS.tolist()):
-        members = np.flatnonzero(GROUPS == group)
+        members = np.flatnonzero(group == GROUPS)
         for i in members:
             for j in members:
                 if LATENCY[i] < LATENCY[j]:

@@ -73,7 +73,7 @@ def test_a_warm_start_refuses_other_features() -> None:
     model = XGBModel(warm_start=True)
     model.fit(programs(20))
     other = Samples.of(FeatureSchema("other", 1, 6), [np.zeros((1, 6))], [1.0])
-    with pytest.raises(ValueError, match="`made-up`.*`other`"):
+    with pytest.raises(ValueError, match=r"`made-up`.*`other`"):
         model.fit(other)
 
 

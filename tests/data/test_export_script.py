@@ -135,6 +135,17 @@ def test_script_holds_what_tvmscript_cannot(
     np.testing.assert_allclose(tensors[2].numpy(), arrays[0] @ arrays[1], rtol=1e-4, atol=1e-4)
 
 
+def test_script_holds_what_the_parser_refuses(
+    target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    subject = workload("max", 16, 24, dtype="float64")
+    # It takes every floating-point literal for a float32, and the least float64 is out of range.
+    best = _load(write_script(tmp_path / "best.py", subject, subject.mod, target))
+    assert structural_equal(best.Module, subject.mod)
+    best.main()
+
+
 def test_script_says_when_outputs_are_not_finite(
     target: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

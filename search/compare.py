@@ -1,0 +1,260 @@
+"""`tensortune compare`: workloads x strategies x seeds, interleaved, resumable run by run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ..data.finals import check_output, make_reference, time_interleaved
+from ..data.host import this_host
+from ..data.install import versions
+from ..data.measure import LocalMeasurer
+from ..data.pool import worker_environment
+from ..data.target import cpu_target, num_cores, target_string
+from ..data.worker import NumpyProgram
+from ..data.workload import Workload
+from .compare_stats import summarise
+from .peers.run import PEERS
+from .run_folder import write_json
+from .tune import find_model, find_strategy
+
+# A run that takes longer is given up: MetaSchedule's 64 trials take up to 4 minutes.
+_RUN_LIMIT_S = 3600.0
+# Rounds of the interleaved timing of all winners of a workload.
+_ROUNDS = 15
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A strategy under the name that it is compared by.
+
+    Attributes:
+        label: The name; by default the strategy's own.
+        strategy: A strategy of ours, or a peer.
+        model: The cost model of one of ours.
+        trials: Its budget, where it is not the comparison's.
+    """
+
+    label: str
+    strategy: str
+    model: str = "xgb"
+    trials: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Entrant:
+        """Read `[label=]strategy[:model=NAME][:trials=N]`.
+
+        Raises:
+            ValueError: it is not of that form, or names what there is not.
+        """
+        head, *options = text.split(":")
+        label, equals, strategy = head.partition("=")
+        if not equals:
+            strategy = label
+        chosen: dict[str, Any] = {}
+        for option in options:
+            name, _, value = option.partition("=")
+            if name == "trials" and value.isdigit() and int(value) > 0:
+                chosen["trials"] = int(value)
+            elif name == "model":
+                find_model(value)
+                chosen["model"] = value
+            else:
+                raise ValueError(f"`{option}` in `{text}` is neither model=NAME nor trials=N")
+        if strategy not in PEERS:
+            try:
+                find_strategy(strategy)
+            except ValueError as error:
+                raise ValueError(f"{error}; the peers are {', '.join(PEERS)}") from None
+        return cls(label, strategy, **chosen)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cell of the comparison."""
+
+    workload: Workload
+    entrant: Entrant
+    seed: int
+
+    def folder(self, out: Path) -> Path:
+        """Where its files are."""
+        name = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.workload.key)
+        return out / "runs" / name.strip("_") / f"{self.entrant.label}-{self.seed}"
+
+
+def compare(
+    workloads: Sequence[Workload],
+    entrants: Sequence[Entrant],
+    *,
+    seeds: int = 3,
+    trials: int = 64,
+    target: Any = None,
+    out: Path,
+    say: Any = print,
+) -> dict[str, Any]:
+    """Run every entrant on every workload with every seed, and time the winners side by side.
+
+    Each run has a process of its own; what is finished in `out` is not run again, so an interrupted
+    comparison goes on, and more seeds or entrants can be added later.
+
+    Args:
+        workloads: What is tuned.
+        entrants: Who takes part; their labels differ.
+        seeds: Runs of each entrant on each workload.
+        trials: Budget of a run.
+        target: The target; by default this machine.
+        out: Folder for the runs and the results.
+        say: Called with a line of progress now and then.
+
+    Returns:
+        The figures; see `compare_stats.summarise`.
+
+    Raises:
+        ValueError: two entrants of one label, or a folder of another comparison's settings.
+    """
+    labels = [entrant.label for entrant in entrants]
+    if len(set(labels)) < len(labels):
+        raise ValueError("two entrants have one label; name them apart with label=strategy")
+    chosen = cpu_target(target)
+    settings = {"trials": trials, "target": target_string(chosen), "host": this_host().key}
+    _claim(out, settings)
+    runs = [
+        Run(workload, entrant, seed)
+        for seed in range(seeds)
+        for workload in workloads
+        for entrant in entrants
+    ]
+    for number, run in enumerate(runs, start=1):
+        _carry_out(run, trials, chosen, out, f"[{number}/{len(runs)}]", say)
+    cells: list[dict[str, Any]] = []
+    for workload in workloads:
+        own = [run for run in runs if run.workload == workload]
+        say(f"timing the winners of {workload.key} side by side")
+        cells += _time_winners(workload, own, chosen, out)
+    result = {
+        **summarise(cells, labels),
+        "settings": {**settings, "seeds": seeds, "entrants": [asdict(e) for e in entrants]},
+        "versions": versions(),
+    }
+    write_json(out / "compare.json", result)
+    return result
+
+
+def _claim(out: Path, settings: dict[str, Any]) -> None:
+    path = out / "settings.json"
+    if path.exists():
+        held = json.loads(path.read_text())
+        for name, value in settings.items():
+            if held.get(name) != value:
+                raise ValueError(
+                    f"{out} holds a comparison with {name} {held.get(name)}, not {value}; "
+                    "choose another --out"
+                )
+    write_json(path, settings)
+
+
+def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: Any) -> None:
+    """Run one cell in a process of its own, unless it is there already."""
+    folder = run.folder(out)
+    title = f"{number} {run.entrant.label}, seed {run.seed}, {run.workload.key}"
+    job = {
+        "workload": run.workload.to_json(),
+        "strategy": run.entrant.strategy,
+        "model": run.entrant.model,
+        "trials": run.entrant.trials or trials,
+        "seed": run.seed,
+        "target": target_string(target),
+    }
+    if (folder / "done.json").exists():
+        if json.loads((folder / "job.json").read_text()) != job:
+            raise ValueError(f"{folder} holds a run with other settings; choose another --out")
+        say(f"{title}: done before")
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    write_json(folder / "job.json", job)
+    start = time.monotonic()
+    error = _run_process(folder, num_cores(target))
+    wall_s = time.monotonic() - start
+    if error is not None:
+        write_json(folder / "error.json", {"error": error, "wall_s": wall_s})
+        say(f"{title}: failed after {wall_s:.1f} s: {error}")
+        return
+    write_json(folder / "done.json", {"wall_s": wall_s})
+    say(f"{title}: {wall_s:.1f} s")
+
+
+def _run_process(folder: Path, threads: int) -> str | None:
+    """Run the job of a folder; why it failed, or None."""
+    command = (
+        "import sys; sys.path[:] = sys.argv[2:]; "
+        "from tensortune.search.peers.run import main; main()"
+    )
+    with (folder / "log.txt").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, str(folder), *sys.path],
+            env=worker_environment(threads),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            code = process.wait(_RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {_RUN_LIMIT_S:.0f} s"
+        finally:
+            process.kill()
+            process.wait()
+    if code:
+        lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
+        return f"exit code {code}: {lines[-1][:200] if lines else 'no output'}"
+    return None
+
+
+def _time_winners(
+    workload: Workload, runs: Sequence[Run], target: Any, out: Path
+) -> Iterator[dict[str, Any]]:
+    """Time all winners of a workload in one interleaved run, and check their outputs."""
+    cells = [_read_cell(run, out) for run in runs]
+    found = [cell for cell in cells if cell["mod"] is not None]
+    with LocalMeasurer(workload, target) as measurer:
+        measurer.measure_untuned()
+        reference = make_reference(measurer)
+        programs: list[Any] = [measurer.program(cell["mod"]) for cell in found]
+        programs.append(measurer.program(workload.mod))
+        if workload.operator != "custom" and workload.numpy_call() is not None:
+            programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
+        times = time_interleaved(measurer, programs, rounds=_ROUNDS)
+        for cell, timed in zip(found, times, strict=False):
+            cell["best_s"] = timed.latency_s
+            cell["error"] = timed.failure or check_output(measurer, reference, cell["mod"])
+    references = dict(zip(("untuned", "numpy"), times[len(found) :], strict=False))
+    for cell in cells:
+        del cell["mod"]
+        yield cell
+    for name, timed in references.items():
+        yield {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
+
+
+def _read_cell(run: Run, out: Path) -> dict[str, Any]:
+    folder = run.folder(out)
+    cell = {"workload": run.workload.key, "label": run.entrant.label, "seed": run.seed, "mod": None}
+    if not (folder / "done.json").exists():
+        error = json.loads((folder / "error.json").read_text())
+        return {**cell, "error": error["error"], "wall_s": error["wall_s"]}
+    cell |= json.loads((folder / "outcome.json").read_text())
+    cell |= json.loads((folder / "done.json").read_text())
+    if (folder / "winner.json").exists():
+        cell["mod"] = tvm.ir.load_json((folder / "winner.json").read_text())
+    else:
+        cell["error"] = "no valid candidate was found"
+    return cell

@@ -1,0 +1,161 @@
+"""Figures of a comparison: geometric means of speed ratios, with bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.table import Table
+
+from .progress import format_seconds
+
+REFERENCES = ("untuned", "numpy")
+_RESAMPLES = 4000
+
+# Log latencies by workload and label, one for each seed.
+Logs = dict[str, dict[str, npt.NDArray[np.float64]]]
+
+
+def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict[str, Any]:
+    """Compare labels with each other and with the references.
+
+    A ratio above 1 says that the strategy's kernels are faster than the reference's. Intervals are
+    bootstrapped over the seeds of each workload, both sides resampled on their own; the workloads
+    stay as they are, so an interval speaks of these workloads and not of operators at large. A
+    workload on which either side has no right kernel is left out of their ratio and listed.
+
+    Args:
+        cells: One a run: `workload`, `label`, `seed`, `best_s` (seconds of the winner in the
+            interleaved timing), and `trials`, `failures`, `seconds`, `wall_s`, `curve`, `error`.
+        labels: The strategies' labels, in order.
+
+    Returns:
+        `strategies` (by label: `geomean_speed_vs` and `geomean_speed_vs_ci95` by reference,
+        `wall_ratio_vs_metaschedule`), `workloads` (by key and label), `left_out`.
+    """
+    good = [cell for cell in cells if not cell.get("error") and np.isfinite(cell["best_s"])]
+    logs: Logs = {}
+    for cell in good:
+        by_label = logs.setdefault(cell["workload"], {})
+        known = by_label.get(cell["label"], np.empty(0))
+        by_label[cell["label"]] = np.append(known, np.log(cell["best_s"]))
+    keys = list(dict.fromkeys(cell["workload"] for cell in cells))
+    strategies = {}
+    for label in labels:
+        others = [other for other in (*labels, *REFERENCES) if other != label]
+        found = {other: speed_ratio(logs, keys, label, other) for other in others}
+        strategies[label] = {
+            "geomean_speed_vs": {o: r[0] for o, r in found.items() if r is not None},
+            "geomean_speed_vs_ci95": {o: list(r[1:]) for o, r in found.items() if r is not None},
+            "wall_ratio_vs_metaschedule": _wall_ratio(cells, label, "metaschedule"),
+        }
+    workloads = {
+        key: {
+            label: _describe([c for c in cells if c["workload"] == key and c["label"] == label])
+            | {
+                "speed_vs": {
+                    o: list(r)
+                    for o in (*labels, *REFERENCES)
+                    if o != label and (r := speed_ratio(logs, [key], label, o)) is not None
+                }
+            }
+            for label in (*labels, *REFERENCES)
+            if any(c["workload"] == key and c["label"] == label for c in cells)
+        }
+        for key in keys
+    }
+    left_out = [
+        {name: cell.get(name) for name in ("workload", "label", "seed", "error")}
+        for cell in cells
+        if cell.get("error")
+    ]
+    return {"strategies": strategies, "workloads": workloads, "left_out": left_out}
+
+
+def speed_ratio(
+    logs: Logs, keys: Sequence[str], label: str, other: str
+) -> tuple[float, float, float] | None:
+    """Geometric mean over workloads of `other`'s latency over `label`'s, and its 95% interval.
+
+    None when they share no workload.
+    """
+    pairs = [
+        (logs[key][other], logs[key][label])
+        for key in keys
+        if label in logs.get(key, {}) and other in logs[key]
+    ]
+    if not pairs:
+        return None
+    rng = np.random.default_rng(0)
+    point = float(np.mean([theirs.mean() - ours.mean() for theirs, ours in pairs]))
+    draws = np.mean(
+        [_means(theirs, rng) - _means(ours, rng) for theirs, ours in pairs], axis=0
+    )
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return float(np.exp(point)), float(np.exp(low)), float(np.exp(high))
+
+
+def _means(values: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
+    picks = rng.integers(len(values), size=(_RESAMPLES, len(values)))
+    return np.asarray(values[picks].mean(axis=1))
+
+
+def _wall_ratio(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> float | None:
+    """Geometric mean over workloads of the strategy's wall-clock over the other's."""
+
+    def walls(name: str) -> dict[str, float]:
+        by_key: dict[str, list[float]] = {}
+        for cell in cells:
+            if cell["label"] == name and "wall_s" in cell:
+                by_key.setdefault(cell["workload"], []).append(np.log(cell["wall_s"]))
+        return {key: float(np.mean(values)) for key, values in by_key.items()}
+
+    ours, theirs = walls(label), walls(other)
+    shared = ours.keys() & theirs.keys()
+    if not shared:
+        return None
+    return float(np.exp(np.mean([ours[key] - theirs[key] for key in shared])))
+
+
+def _describe(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One strategy on one workload: the median over seeds, and what each seed came to."""
+    best = [cell["best_s"] for cell in cells if np.isfinite(cell.get("best_s", np.inf))]
+    failures: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for cell in cells:
+        failures.update(cell.get("failures", {}))
+        seconds.update(cell.get("seconds", {}))
+    return {
+        "best_s": float(np.median(best)) if best else None,
+        "best_s_by_seed": best,
+        "trials": [cell["trials"] for cell in cells if "trials" in cell],
+        "failures": dict(failures),
+        "seconds": {part: total / len(cells) for part, total in seconds.items()},
+        "wall_s": [cell["wall_s"] for cell in cells if "wall_s" in cell],
+        "curves": [cell["curve"] for cell in cells if "curve" in cell],
+    }
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """The result as tables: latencies by workload, and the ratios."""
+    labels = list(result["strategies"])
+    columns = [*labels, *REFERENCES]
+    latencies = Table("best latency, median of seeds", *columns, box=None, pad_edge=False)
+    for key, by_label in result["workloads"].items():
+        best = [by_label.get(label, {}).get("best_s") for label in columns]
+        latencies.add_row(key, *(format_seconds(b) if b else "-" for b in best))
+    ratios = Table("speed of", "vs", "ratio", "95% interval", box=None, pad_edge=False)
+    for label, figures in result["strategies"].items():
+        for other, ratio in figures["geomean_speed_vs"].items():
+            low, high = figures["geomean_speed_vs_ci95"][other]
+            ratios.add_row(label, other, f"{ratio:.3f}", f"{low:.3f} .. {high:.3f}")
+    walls = Table("strategy", "wall-clock, s", "over metaschedule's", box=None, pad_edge=False)
+    for label, figures in result["strategies"].items():
+        own = [s for w in result["workloads"].values() for s in w.get(label, {}).get("wall_s", [])]
+        ratio = figures["wall_ratio_vs_metaschedule"]
+        mean = f"{np.mean(own):.1f}" if own else "-"
+        walls.add_row(label, mean, "-" if ratio is None else f"{ratio:.3f}")
+    return [latencies, ratios, walls]

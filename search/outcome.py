@@ -1,0 +1,38 @@
+"""What one run of one tuner on one workload came to, in a form that every tuner can give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run.
+
+    Attributes:
+        mod: The winner's scheduled module, or None when nothing valid was found.
+        latencies_s: Seconds per run of every trial, in order; infinity for a failure.
+        elapsed_s: When each trial was done, in seconds since the run began; None where the tuner
+            does not tell.
+        failures: Failures by kind.
+        seconds: Where the time went, as far as the tuner tells.
+    """
+
+    mod: Any
+    latencies_s: list[float]
+    elapsed_s: list[float | None]
+    failures: Mapping[str, int]
+    seconds: Mapping[str, float]
+
+    def curve(self) -> list[tuple[int, float | None, float | None]]:
+        """Best so far: `(trials, elapsed_s, best_s)`; None for a best before the first success."""
+        best = accumulate(self.latencies_s, min)
+        return [
+            (trial, seconds, None if latency == float("inf") else latency)
+            for trial, (seconds, latency) in enumerate(
+                zip(self.elapsed_s, best, strict=True), start=1
+            )
+        ]

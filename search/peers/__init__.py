@@ -1,0 +1,1 @@
+"""Other tuners as they are, to be compared with."""

@@ -1,0 +1,122 @@
+"""MetaSchedule as it is shipped, and its search and model on our workers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from ...data.candidate import Candidate
+from ...data.host import set_threads
+from ...data.measure import LocalMeasurer
+from ...data.record import Record
+from ...data.sketch_space import tune_context
+from ...data.target import num_cores
+from ...data.workload import Workload
+from ..outcome import Outcome
+
+# How MetaSchedule stores a failure.
+_FAILED_S = 1e9
+# Its default number of trials between two generations.
+_TRIALS_PER_ITER = 64
+
+
+def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder: Path) -> Outcome:
+    """`ms.tune_tir` with its own builder, runner, model and search, as anybody would call it.
+
+    Its records carry no time, so the curve has trials only.
+    """
+    set_threads(num_cores(target))  # its runner inherits it
+    database = ms.tir_integration.tune_tir(
+        mod=workload.mod,
+        target=target,
+        work_dir=str(folder / "work"),
+        max_trials_global=trials,
+        num_trials_per_iter=_TRIALS_PER_ITER,
+        seed=seed + 1,
+    )
+    latencies = [_mean(record.run_secs) for record in database.get_all_tuning_records()]
+    best = database.query_schedule(workload.mod, target, "main")
+    return Outcome(
+        mod=None if best is None else best.mod,
+        latencies_s=latencies,
+        elapsed_s=[None] * len(latencies),
+        failures=_failures(latencies, folder / "work" / "logs"),
+        seconds={},
+    )
+
+
+def run_on_our_workers(workload: Workload, target: Any, trials: int, seed: int) -> Outcome:
+    """Its evolutionary search and its `XGBModel`, measured by `LocalMeasurer`.
+
+    The loop is that of its task scheduler: measure a generation, commit it to the database, update
+    the model, tell the search.
+    """
+    began = time.monotonic()
+    search = ms.search_strategy.EvolutionarySearch()
+    context = tune_context(workload.mod, target, search_strategy=search, seed=seed + 1)
+    database = ms.database.MemoryDatabase()
+    entry = database.commit_workload(workload.mod)
+    model = ms.cost_model.CostModel.create("xgb", num_tuning_cores=num_cores(target))
+    latencies: list[float] = []
+    elapsed: list[float | None] = []
+    failures: Counter[str] = Counter()
+
+    def note(record: Record) -> None:
+        latencies.append(record.latency_s)
+        elapsed.append(time.monotonic() - began)
+        if record.failure:
+            failures[record.failure] += 1
+
+    with LocalMeasurer(workload, target) as measurer:
+        measurer.measure_untuned()
+        spaces = context.generate_design_space()
+        search.pre_tuning(trials, _TRIALS_PER_ITER, spaces, database, model)
+        while (found := search.generate_measure_candidates()) is not None:
+            records = _measure(measurer, found, note)
+            results = [_as_result(record) for record in records]
+            for candidate, record in zip(found, records, strict=True):
+                times = list(record.repeats) if record.valid else [1e10]
+                database.commit_tuning_record(
+                    ms.database.TuningRecord(
+                        candidate.sch.trace, entry, times, target, candidate.args_info
+                    )
+                )
+            model.update(context, found, results)
+            search.notify_runner_results(found, results)
+        search.post_tuning()
+        seconds = dict(measurer.seconds)
+    best = database.query_schedule(workload.mod, target, "main")
+    mod = None if best is None else best.mod
+    return Outcome(mod, latencies, elapsed, dict(failures), seconds)
+
+
+def _measure(measurer: LocalMeasurer, found: Sequence[Any], note: Any) -> list[Record]:
+    named = [(Candidate("metaschedule", (i,)), item.sch.mod) for i, item in enumerate(found)]
+    return measurer.measure_modules(named, note)
+
+
+def _as_result(record: Record) -> Any:
+    if record.valid:
+        return ms.runner.RunnerResult(list(record.repeats), None)
+    return ms.runner.RunnerResult(None, record.detail or str(record.failure))
+
+
+def _mean(run_secs: Any) -> float:
+    times = [float(second) for second in run_secs or []]
+    mean = sum(times) / len(times) if times else _FAILED_S
+    return mean if mean < _FAILED_S else float("inf")
+
+
+def _failures(latencies: Sequence[float], logs: Path) -> dict[str, int]:
+    """Failures by kind: its records don't say, its logs tell the time-outs."""
+    failed = sum(latency == float("inf") for latency in latencies)
+    text = "\n".join(path.read_text(errors="replace") for path in logs.glob("*.log"))
+    timeouts = min(failed, len(re.findall(r"Local(?:Builder|Runner): Timeout", text)))
+    kinds = {"timeout": timeouts, "other": failed - timeouts}
+    return {kind: count for kind, count in kinds.items() if count}

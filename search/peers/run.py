@@ -1,0 +1,69 @@
+"""One run of one strategy on one workload, in a process of its own.
+
+A fresh process for every run, ours included, so that wall-clock means the same for all: from the
+start of Python to the winner.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from ...data.target import cpu_target
+from ...data.workload import Workload
+from ..outcome import Outcome
+from ..run_folder import write_json
+from ..tune import tune
+from . import metaschedule
+
+PEERS = ("metaschedule", "metaschedule-fast")
+
+
+def run(job: dict[str, Any], folder: Path) -> Outcome:
+    """Carry a job out: `workload`, `strategy`, `trials`, `seed` and, for ours, `model`."""
+    workload = Workload.from_json(job["workload"])
+    target = cpu_target(job["target"])
+    strategy, trials, seed = job["strategy"], job["trials"], job["seed"]
+    if strategy == "metaschedule":
+        return metaschedule.run_shipped(workload, target, trials, seed, folder)
+    if strategy == "metaschedule-fast":
+        return metaschedule.run_on_our_workers(workload, target, trials, seed)
+    elapsed: list[float | None] = []
+    result = tune(
+        workload,
+        trials=trials,
+        strategy=strategy,
+        model=job["model"],
+        seed=seed,
+        target=target,
+        on_status=lambda status: elapsed.append(status.elapsed_s),
+    )
+    return Outcome(
+        mod=result.schedule().mod,
+        latencies_s=[record.latency_s for record in result.records],
+        elapsed_s=elapsed,
+        failures=dict(result.failures),
+        seconds=result.seconds,
+    )
+
+
+def main() -> None:
+    """Read `job.json` in the folder given, and write `winner.json` and `outcome.json` there."""
+    folder = Path(sys.argv[1])
+    job = json.loads((folder / "job.json").read_text())
+    outcome = run(job, folder)
+    if outcome.mod is not None:
+        (folder / "winner.json").write_text(tvm.ir.save_json(outcome.mod))
+    write_json(
+        folder / "outcome.json",
+        {
+            "trials": len(outcome.latencies_s),
+            "failures": dict(outcome.failures),
+            "seconds": dict(outcome.seconds),
+            "curve": outcome.curve(),
+        },
+    )
