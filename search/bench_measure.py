@@ -127,7 +127,7 @@ def _theirs(
         if result.artifact_path is None:
             latency_s.append(float("inf"))
             continue
-        wanted = ms.runner.RunnerInput(result.artifact_path, "llvm", arguments)
+        wanted = ms.runner.RunnerInput(result.artifact_path, "cpu", arguments)
         (future,) = runner.run([wanted])
         times = future.result().run_secs
         latency_s.append(float(np.mean([float(t) for t in times])) if times else float("inf"))
