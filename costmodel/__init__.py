@@ -1,1 +1,1 @@
-"""From records to a prediction."""
+"""From records to a prediction; knows the data."""

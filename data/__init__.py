@@ -1,0 +1,1 @@
+"""From an operator to a measured record; knows nothing of models."""

@@ -22,9 +22,11 @@ from .worker import Program, Timing
 from .workload import Workload
 
 # As many programs are compiled and held before they are timed. Each holds some 30 MB.
-_WAVE = 16
-# A candidate this many times slower than the best so far is timed once.
+_WAVE = 32
+# A candidate this many times slower than the best so far is run twice, and one that is less slow
+# has a single repeat: they can't win, and a model needs no more to know that.
 _CUT_FACTOR = 6.0
+_BRIEF_FACTOR = 2.0
 # What the untuned program may take, in seconds a run.
 _UNTUNED_LIMIT_S = 120.0
 
@@ -69,7 +71,7 @@ class LocalMeasurer:
         target: tvm.target.Target,
         *,
         repeats: int = 3,
-        repeat_s: float = 0.02,
+        repeat_s: float = 0.01,
         jobs: int | None = None,
         memory_bytes: int | None = None,
         input_seed: int = 0,
@@ -196,7 +198,12 @@ class LocalMeasurer:
             self.seconds["time"] += time.monotonic() - compiled
 
     def _time(self, candidate: Candidate, built: Built) -> Record:
-        timing = Timing(self.repeats, self.repeat_s, cut_s=_CUT_FACTOR * self.best_s)
+        timing = Timing(
+            self.repeats,
+            self.repeat_s,
+            cut_s=_CUT_FACTOR * self.best_s,
+            brief_s=_BRIEF_FACTOR * self.best_s,
+        )
         timed = time_built(built, timing, self.run_limit_s)
         built.close()
         if timed is None:

@@ -1,6 +1,6 @@
 """The named operators: their parameters, defaults and limits. Loads no TVM, so listing is instant.
 
-What an operator computes is in `definitions.py`; its NumPy equivalent in `numpy_calls.py`.
+What an operator computes, in TE and in NumPy, is in `definitions`.
 """
 
 from __future__ import annotations

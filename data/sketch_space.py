@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.logging import get_logger, get_logging_func
 
 from .candidate import Candidate, InvalidCandidate
 from .host import usable_cpus
-from .intrinsics import load_cpu_intrinsics
+from .tir.intrinsics import load_cpu_intrinsics
 from .sketch import MOST_LOOPS, Decision, Sketch
 from .space import Scheduled
 from .workload import Workload

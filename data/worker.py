@@ -76,12 +76,14 @@ class Timing:
         repeats: How many times to measure.
         repeat_s: The least that one measurement lasts; it runs the kernel as often as that takes.
         cut_s: A kernel slower than this on its second run is not measured any further.
+        brief_s: A kernel slower than this on its first repeat is spared the others.
         budget_s: No further repeat is begun once timing has lasted this long.
     """
 
     repeats: int
     repeat_s: float
     cut_s: float = float("inf")
+    brief_s: float = float("inf")
     budget_s: float = 1.0
 
 
@@ -124,7 +126,8 @@ def measure(kernel: Kernel, timing: Timing) -> Timed:
     repeats: list[float] = []
     while len(repeats) < timing.repeats:
         repeats.append(kernel.once() if number == 1 else kernel.many(number))
-        if time.perf_counter() - start > timing.budget_s:
+        late = time.perf_counter() - start > timing.budget_s
+        if late or repeats[0] > timing.brief_s:
             break
     return Timed(tuple(repeats), cut=False)
 

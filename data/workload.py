@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import tvm
 
-from . import definitions, operators
-from .analysis import Analysis, Argument, analyse, total_bytes
-from .canonical import canonical_identity
-from .inputs import Array, make_input
-from .modules import (
+from . import operators
+from .definitions import build
+from .tir.analysis import Analysis, Argument, analyse, total_bytes
+from .tir.canonical import canonical_identity
+from .tir.inputs import Array, make_input
+from .tir.modules import (
     as_function,
     function_in_file,
     imported_builder,
@@ -25,8 +26,8 @@ from .modules import (
     only_function,
     structural_hash,
 )
-from .numpy_calls import NumpyCall, numpy_call
-from .promote import builds, to_float64
+from .definitions.numpy_calls import NumpyCall, numpy_call
+from .tir.promote import builds, to_float64
 from .signature import WorkloadError
 
 __all__ = ["Argument", "Workload", "WorkloadError", "workload"]
@@ -74,7 +75,7 @@ class Workload:
         if self.source is not None:
             return self.source
         params = {name: int(value) for name, value in self.params}
-        return normalise(definitions.build(self.operator, params, self.dtype))
+        return normalise(build.build(self.operator, params, self.dtype))
 
     @cached_property
     def identity(self) -> str:

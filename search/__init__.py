@@ -1,0 +1,1 @@
+"""From predictions to the next candidates; knows the data and the models."""

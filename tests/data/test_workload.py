@@ -12,7 +12,7 @@ from tvm import te, tirx, topi
 from tvm.script import ir as I
 from tvm.script import tirx as T
 
-from tensortune.data.canonical import canonical_text
+from tensortune.data.tir.canonical import canonical_text
 from tensortune.data.workload import Workload, WorkloadError, workload
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .signature import Params
+from ..signature import Params
 
 Array = np.ndarray[Any, Any]
 NumpyCall = Callable[[Sequence[Array]], None]

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from .analysis import Argument
-from .signature import WorkloadError
+from ..signature import WorkloadError
 
 Array = np.ndarray[Any, Any]
 

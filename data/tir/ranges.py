@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .tir_graph import ANYTHING, Interval, Node, callee, combine, integer
+from .graph import ANYTHING, Interval, Node, callee, combine, integer
 
 # Small enough that sums of products stay exact in int32, wide enough to exercise every bit of int8.
 _DEFAULTS = {"bool": (0, 2), "uint": (0, 256), "int": (-128, 128)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
-from .signature import Params
+from ..signature import Params
 from .tensors import Builder, Tensors, axis, placeholder, product
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-from .tir_graph import (
+from .graph import (
     ANYTHING,
     Interval,
     Node,

@@ -21,7 +21,7 @@ from .convolutions import (
     pool2d,
     transposed_conv2d,
 )
-from .signature import Params, accumulator
+from ..signature import Params, accumulator
 from .tensors import Builder, Tensors, axis, placeholder, product
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import tvm
 
-from .analysis import Argument
-from .target import num_cores, target_string
-from .workload import Workload
+from ..tir.analysis import Argument
+from ..target import num_cores, target_string
+from ..workload import Workload
 
 # What TVM's code for a CPU aligns its arrays to; a function may ask for more.
 _ALIGNMENT = 64

@@ -16,7 +16,7 @@ from tvm.script import ir as I
 from tvm.script import tirx as T
 
 from tensortune.data.export import ExportError, write_library
-from tensortune.data.export_c import c_identifier
+from tensortune.data.export.header import c_identifier
 from tensortune.data.sketch_space import SketchSpace
 from tensortune.data.space import Scheduled
 from tensortune.data.target import cpu_target

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .ranges import RangeSolver, Sites
-from .signature import WorkloadError
-from .tir_graph import COMPARISONS, Node, callee, deep_recursion, integer, read_graph
+from ..signature import WorkloadError
+from .graph import COMPARISONS, Node, callee, deep_recursion, integer, read_graph
 
 Role = Literal["input", "output", "inout"]
 

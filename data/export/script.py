@@ -13,8 +13,8 @@ from typing import Any
 import tvm
 from tvm_ffi import structural_equal
 
-from .target import num_cores, target_string
-from .workload import Workload
+from ..target import num_cores, target_string
+from ..workload import Workload
 
 _SCRIPT = Template('''\
 """A kernel that tensortune scheduled: run this file to build it and time it.

@@ -16,7 +16,7 @@ from tvm import te, tirx
 from tvm.script import ir as ir_script
 from tvm.script import tirx as tir_script
 
-from .signature import WorkloadError
+from ..signature import WorkloadError
 
 
 def normalise(func: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import te
 
-from .signature import Params, accumulator
+from ..signature import Params, accumulator
 
 Tensors = Sequence[Any]
 Builder = Callable[[Params, str], Tensors]

@@ -1,4 +1,4 @@
-"""Writes tuned programs in forms that need no tensortune: a script, a C library, a database."""
+"""Writes a MetaSchedule database."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .export_c import ExportError, write_library
-from .export_script import write_script
-from .workload import Workload
-
-__all__ = ["ExportError", "write_database", "write_library", "write_script"]
+from .library import ExportError
+from ..workload import Workload
 
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"

@@ -1,0 +1,1 @@
+"""What the named operators compute: in TE, and in NumPy."""

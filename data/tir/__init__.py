@@ -1,0 +1,1 @@
+"""Reading TVM programs: their graph, what they compute, what they take."""
