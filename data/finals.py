@@ -17,7 +17,7 @@ from .worker import NumpyProgram, Program, Timing
 # Rounds of the interleaved timing: enough for a median to shrug off a disturbed one.
 _ROUNDS = 9
 # A program whose runs took this long in all, in seconds, sits out. At least one is timed.
-_SHARE_S = 1.0
+_SHARE_S = 0.5
 
 
 @dataclass(frozen=True)
