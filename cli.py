@@ -221,6 +221,27 @@ def _new_folder(key: str) -> Path:
 
 
 @app.command()
+def explain(
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the explanation to a file.")
+    ] = None,
+) -> None:
+    """Explain a run: what its winner does, what the models look at, where the time went.
+
+    Example: tensortune explain runs/matmul
+    """
+
+    def body() -> None:
+        found = _load(".search.explain").explain(folder)
+        _load(".search.show").show_explanation(found, _console)
+        if json_file is not None:
+            _load(".search.run_folder").write_json(json_file, asdict(found))
+
+    _guard(body)
+
+
+@app.command()
 def doctor(
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the findings to a file.")

@@ -112,6 +112,19 @@ class XGBModel:
             return np.zeros(len(samples))
         return scores(self._booster, samples, self.threads)
 
+    def importance(self) -> Array:
+        """Share of the loss's decrease that each feature brought, of shape (schema.width,).
+
+        All 0 before a fit that grew trees.
+        """
+        width = 0 if self.schema is None else self.schema.width
+        shares = np.zeros(width)
+        if self._booster is not None:
+            for name, gain in self._booster.get_score(importance_type="total_gain").items():
+                shares[int(name.removeprefix("f"))] = gain
+        total = shares.sum()
+        return shares / total if total else shares
+
     def _objective(self, samples: Samples) -> Objective:
         if self.objective == "regression":
             return LogSpeed(samples.latency_s, samples.groups)

@@ -169,6 +169,17 @@ class SketchSpace:
             rows[np.ix_(members, self._columns[index])] = values
         return rows
 
+    def feature_names(self) -> list[str]:
+        """What each column of `encode` is, in order."""
+        names = [f"sketch {i}" for i in range(len(self.sketches))] + [""] * self._width
+        for sketch, columns in zip(self.sketches, self._columns, strict=True):
+            left = iter(columns)
+            for decision in sketch.decisions:
+                for part in range(decision.width):
+                    suffix = f", tile {part}" if decision.width > 1 else ""
+                    names[next(left)] = decision.key + suffix
+        return names[: self._width]
+
     def schedule(self, candidate: Candidate) -> Scheduled:
         """Replay a candidate's decisions and run every post-processor.
 

@@ -42,16 +42,18 @@ class Entrant:
         strategy: A strategy of ours, or a peer.
         model: The cost model of one of ours.
         trials: Its budget, where it is not the comparison's.
+        batch: Trials between two calls of one of ours.
     """
 
     label: str
     strategy: str
     model: str = "xgb"
     trials: int | None = None
+    batch: int = 16
 
     @classmethod
     def parse(cls, text: str) -> Entrant:
-        """Read `[label=]strategy[:model=NAME][:trials=N]`.
+        """Read `[label=]strategy[:model=NAME][:trials=N][:batch=N]`.
 
         Raises:
             ValueError: it is not of that form, or names what there is not.
@@ -63,13 +65,13 @@ class Entrant:
         chosen: dict[str, Any] = {}
         for option in options:
             name, _, value = option.partition("=")
-            if name == "trials" and value.isdigit() and int(value) > 0:
-                chosen["trials"] = int(value)
+            if name in ("trials", "batch") and value.isdigit() and int(value) > 0:
+                chosen[name] = int(value)
             elif name == "model":
                 find_model(value)
                 chosen["model"] = value
             else:
-                raise ValueError(f"`{option}` in `{text}` is neither model=NAME nor trials=N")
+                raise ValueError(f"`{option}` in `{text}` is none of model=NAME, trials=N, batch=N")
         if strategy not in PEERS:
             try:
                 find_strategy(strategy)
@@ -171,6 +173,7 @@ def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: 
         "workload": run.workload.to_json(),
         "strategy": run.entrant.strategy,
         "model": run.entrant.model,
+        "batch": run.entrant.batch,
         "trials": run.entrant.trials or trials,
         "seed": run.seed,
         "target": target_string(target),

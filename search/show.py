@@ -13,6 +13,7 @@ from ..data.measure import UNTUNED
 from .progress import format_seconds
 
 if TYPE_CHECKING:
+    from .explain import Explanation
     from .tune import TuneResult
 
 
@@ -49,3 +50,27 @@ def show_result(result: TuneResult, folder: Path, notes: Sequence[str], console:
     for note in notes:
         console.print(f"note: {note}", highlight=False, soft_wrap=True)
     console.print(f"results are in {folder}", highlight=False, soft_wrap=True)
+
+
+def show_explanation(found: Explanation, console: Console) -> None:
+    """Print an explanation: the schedule in words and as a trace, importances, the time."""
+    summary = found.summary
+    gain = summary["untuned_s"] / summary["best_s"]
+    console.print(f"[bold]{summary['workload']}[/]", highlight=False)
+    console.print(
+        f"{format_seconds(summary['best_s'])}, {gain:.3g} times as fast as untuned\n",
+        highlight=False,
+    )
+    console.print("[bold]what the winner does[/]")
+    for step in found.steps:
+        console.print(f"  {step}", highlight=False, markup=False, soft_wrap=True)
+    for name, features in found.importance.items():
+        console.print(f"\n[bold]what the model of {name} gains from[/]")
+        for feature, share in features:
+            console.print(f"  {share:5.1%}  {feature}", highlight=False, markup=False)
+    console.print("\n[bold]where the time went[/]")
+    for part, seconds in summary["seconds"].items():
+        console.print(f"  {seconds:6.1f} s  {part}", highlight=False)
+    if found.trace:
+        console.print("\n[bold]the trace[/]")
+        console.print(found.trace, highlight=False, markup=False, soft_wrap=True)

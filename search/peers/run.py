@@ -38,6 +38,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         trials=trials,
         strategy=strategy,
         model=job["model"],
+        batch=job["batch"],
         seed=seed,
         target=target,
         on_status=lambda status: elapsed.append(status.elapsed_s),
