@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import psutil
@@ -22,11 +23,11 @@ from .worker import Program, Timing
 from .workload import Workload
 
 # As many programs are compiled and held before they are timed. Each holds some 30 MB.
-_WAVE = 32
+_WAVE = 64
 # A candidate this many times slower than the best so far is run twice, and one that is less slow
 # has a single repeat: they can't win, and a model needs no more to know that.
-_CUT_FACTOR = 6.0
-_BRIEF_FACTOR = 2.0
+_CUT_FACTOR = 4.0
+_BRIEF_FACTOR = 1.5
 # What the untuned program may take, in seconds a run.
 _UNTUNED_LIMIT_S = 120.0
 
@@ -94,7 +95,7 @@ class LocalMeasurer:
             "host": this_host().key,
             "versions": versions(),
         }
-        self._server = WorkerServer(num_cores(target))
+        self._server = WorkerServer(num_cores(target), self._target_json)
         self.builder = Builder(self._server, self.jobs)
 
     def __enter__(self) -> LocalMeasurer:
@@ -111,7 +112,7 @@ class LocalMeasurer:
         """Give the workers a set of arguments under a name of the caller's."""
         self._server.send_inputs(name, arrays)
 
-    @property
+    @cached_property
     def inputs(self) -> str:
         """Name of the workload's own input set, which is sent on first use."""
         digest = hashlib.sha256(self.workload.key.encode()).hexdigest()[:16]
@@ -205,7 +206,6 @@ class LocalMeasurer:
             brief_s=_BRIEF_FACTOR * self.best_s,
         )
         timed = time_built(built, timing, self.run_limit_s)
-        built.close()
         if timed is None:
             return self._record(
                 candidate,

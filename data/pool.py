@@ -92,10 +92,12 @@ class WorkerServer:
 
     Args:
         threads: Threads that kernels run with (the target's `num-cores`).
+        target: The target that programs are compiled for, as JSON.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, target: str = '{"kind": "llvm"}') -> None:
         self.threads = threads
+        self.target = target
         self._inputs: dict[str, list[Any]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
@@ -104,11 +106,11 @@ class WorkerServer:
         """Start the process; it loads TVM while we go on (see `_wait_ready`)."""
         ours, theirs = socket.socketpair()
         command = (
-            "import sys; fd = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
-            "from tensortune.data.worker import main; main(fd)"
+            "import sys; fd, target = int(sys.argv[1]), sys.argv[2]; sys.path[:] = sys.argv[3:]; "
+            "from tensortune.data.worker import main; main(fd, target)"
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-c", command, str(theirs.fileno()), *sys.path],
+            [sys.executable, "-c", command, str(theirs.fileno()), self.target, *sys.path],
             pass_fds=[theirs.fileno()],
             env=worker_environment(self.threads),
             stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from tensortune.data.measure import LocalMeasurer
 from tensortune.data.pool import WorkerError, WorkerServer
 from tensortune.data.sketch_space import SketchSpace
 from tensortune.data.target import cpu_target
-from tensortune.data.worker import Timing, measure
+from tensortune.data.worker import Timed, Timing, measure
 from tensortune.data.workload import Workload, workload
 
 from ..planted import Crash, Doubling, Half, Hang, Hog, PlantedSpace, Tripling, endless_compile
@@ -74,6 +74,7 @@ def test_a_candidate_that_takes_too_much_memory_costs_itself_alone(
 
 def test_every_repeat_is_kept_with_its_provenance(measurer: LocalMeasurer) -> None:
     space = PlantedSpace({"right": Doubling})
+    measurer.best_s = float("inf")
     (record,) = measurer.measure(space, [space.candidate("right")])
     assert len(record.repeats) == measurer.repeats
     assert all(seconds > 0 for seconds in record.repeats)
@@ -98,23 +99,42 @@ def test_a_slow_candidate_is_cut_short() -> None:
     assert record.cut and record.valid and len(record.repeats) == 1
 
 
+class Clock:
+    """A kernel that takes as long as it says, without taking it."""
+
+    def __init__(self, seconds: float) -> None:
+        self.estimate_s: float | None = None
+        self.seconds = seconds
+        self.runs: list[int] = []
+
+    def once(self) -> float:
+        return self.many(1)
+
+    def many(self, number: int) -> float:
+        self.runs.append(number)
+        return self.seconds
+
+
 def test_timing_runs_a_short_kernel_often_and_a_long_one_seldom() -> None:
-    calls: list[int] = []
+    short = Clock(1e-6)
+    assert measure(short, Timing(3, 0.02)).repeats == (1e-6,) * 3
+    assert short.runs[-3:] == [20_000] * 3
+    before = len(short.runs)
+    measure(short, Timing(1, 0.02))
+    assert short.runs[before:] == [20_000], "its size is known the second time"
+    long = Clock(5.0)
+    assert measure(long, Timing(3, 0.02, budget_s=1.0)).repeats == (5.0,)
+    assert long.runs == [1]
 
-    def kernel(seconds: float):
-        def run(number: int) -> float:
-            calls.append(number)
-            return seconds
 
-        return run
-
-    assert measure(kernel(1e-6), Timing(3, 0.02)).repeats == (1e-6,) * 3
-    assert calls[-1] == 20_000
-    calls.clear()
-    assert measure(kernel(5.0), Timing(3, 0.02, budget_s=1.0)).repeats == (5.0,)
-    assert calls == [1]
-    timed = measure(kernel(0.5), Timing(3, 0.02, cut_s=0.1))
-    assert timed.cut and timed.repeats == (0.5,)
+def test_timing_spares_what_cannot_win() -> None:
+    hopeless, slow, slowish = Clock(0.5), Clock(0.11), Clock(0.09)
+    timing = Timing(3, 0.02, cut_s=0.1, brief_s=0.05)
+    assert measure(hopeless, timing).cut
+    assert hopeless.runs == [1]
+    assert measure(slow, timing).cut
+    assert slow.runs == [1, 1]
+    assert measure(slowish, timing) == Timed((0.09,), cut=False)
 
 
 def test_a_worker_killed_from_outside_costs_one_candidate(measurer: LocalMeasurer) -> None:
