@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -302,7 +301,10 @@ def compare(
         module = _load(".search.compare")
         entrants = [module.Entrant.parse(text) for text in strategies.split(",")]
         chosen = [item for name in workloads for item in _workloads(name)]
-        say = lambda line: _console.print(line, highlight=False, markup=False)  # noqa: E731
+
+        def say(line: str) -> None:
+            _console.print(line, highlight=False, markup=False, soft_wrap=True)
+
         result = module.compare(
             chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
         )
@@ -355,4 +357,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -126,17 +126,40 @@ def time_built(built: Built, timing: Timing, run_limit_s: float) -> Timed | None
     return value if isinstance(value, Timed) else None
 
 
-def run_built(built: Built, run_limit_s: float) -> list[Any] | None:
-    """Run once and give all arguments as they are afterwards; None for a failure."""
-    value = _call(built, "run", None, run_limit_s + 10.0)
-    return value if isinstance(value, list) else None
+@dataclass(frozen=True)
+class Ran:
+    """One run: its seconds, and every argument as it is afterwards."""
+
+    seconds: float
+    outputs: list[Any]
+
+
+def run_built(built: Sequence[Built], limit_s: float) -> list[Ran | None]:
+    """Run each program once, all at the same time; None and a failure in `built` for a bad one.
+
+    Args:
+        built: Programs that compiled.
+        limit_s: How long they may take.
+    """
+    for item in built:
+        if item.worker is not None:
+            item.worker.ask("run")
+    answers = [_answer(item, limit_s) for item in built]
+    return [Ran(*answer) if isinstance(answer, tuple) else None for answer in answers]
 
 
 def _call(built: Built, verb: str, argument: Any, deadline_s: float) -> Any:
+    if built.worker is not None:
+        built.worker.ask(verb, argument)
+    return _answer(built, deadline_s)
+
+
+def _answer(built: Built, deadline_s: float) -> Any:
+    """The answer to what was asked, or None and a failure in `built`."""
     if built.worker is None:
         return None
     try:
-        verdict, value = built.worker.call(verb, argument, deadline_s)
+        verdict, value = built.worker.wait(deadline_s)
     except WorkerGone as gone:
         built.fail("runtime", str(gone))
     except TimeoutError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .build import run_built, time_built
-from .measure import LocalMeasurer
-from .verify import Reference
+from .measure import UNTUNED_LIMIT_S, LocalMeasurer
+from .verify import Reference, is_floating
 from .worker import NumpyProgram, Program, Timing
 
 # Rounds of the interleaved timing: enough for a median to shrug off a disturbed one.
@@ -49,6 +49,8 @@ def time_interleaved(
     A program that has taken up more than its share of time (the untuned one, often) sits out
     the rest of the rounds.
     """
+    # A first run as long as the share is taken for the kernel's time, cold or not.
+    timing = Timing(1, repeat_s, budget_s=_SHARE_S / 2)
     built = measurer.builder.build(programs)
     times: list[list[float]] = [[] for _ in programs]
     try:
@@ -56,7 +58,7 @@ def time_interleaved(
             for own, item in zip(times, built, strict=True):
                 if sum(own) > _SHARE_S:
                     continue
-                timed = time_built(item, Timing(1, repeat_s), measurer.run_limit_s)
+                timed = time_built(item, timing, measurer.run_limit_s)
                 if timed is not None:
                     own.extend(timed.repeats)
     finally:
@@ -71,41 +73,43 @@ def time_interleaved(
 def make_reference(measurer: LocalMeasurer) -> Reference:
     """Run the untuned program and its float64 twin on the measurer's inputs.
 
+    The untuned program's time then limits how long a candidate of the measurer's may run.
+
     Raises:
-        RuntimeError: the untuned program itself does not run.
+        RuntimeError: the untuned program does not compile or run.
     """
     workload = measurer.workload
     programs = [measurer.program(workload.mod)]
     twin = workload.float64_mod()
     if twin is not None:
         inputs = [
-            array.astype(np.float64) if argument.dtype.startswith(("float", "bfloat")) else array
-            for array, argument in zip(
-                workload.make_inputs(measurer.input_seed), workload.arguments, strict=True
-            )
+            array.astype(np.float64) if is_floating(array.dtype) else array
+            for array in workload.make_inputs(measurer.input_seed)
         ]
         name = f"{measurer.inputs}:float64"
         measurer.send_inputs(name, inputs)
-        wide = measurer.program(twin)
-        programs.append(Program(wide.mod, wide.target, name, wide.memory_bytes))
+        programs.append(replace(measurer.program(twin), inputs=name))
     built = measurer.builder.build(programs)
     try:
-        outputs = [run_built(item, max(60.0, measurer.run_limit_s)) for item in built]
+        untuned, *exact = run_built(built, UNTUNED_LIMIT_S)
     finally:
         for item in built:
             item.close()
-    if outputs[0] is None:
-        raise RuntimeError(f"the untuned program does not run: {built[0].detail}")
-    return Reference(workload.arguments, outputs[0], outputs[1] if twin is not None else None)
+    if untuned is None:
+        why = built[0].detail or built[0].failure
+        raise RuntimeError(f"{workload.key} does not run even untuned: {why}")
+    measurer.limit_runs(untuned.seconds)
+    found = exact[0].outputs if exact and exact[0] is not None else None
+    return Reference(workload.arguments, untuned.outputs, found)
 
 
 def check_output(measurer: LocalMeasurer, reference: Reference, mod: Any) -> str | None:
     """Run a scheduled module and judge its outputs: None when they are right, else why not."""
     (built,) = measurer.builder.build([measurer.program(mod)])
     try:
-        outputs = run_built(built, measurer.run_limit_s)
+        (ran,) = run_built([built], measurer.run_limit_s + 10.0)
     finally:
         built.close()
-    if outputs is None:
+    if ran is None:
         return built.detail or str(built.failure)
-    return reference.judge(outputs)
+    return reference.judge(ran.outputs)

@@ -29,7 +29,7 @@ _WAVE = 64
 _CUT_FACTOR = 4.0
 _BRIEF_FACTOR = 1.5
 # What the untuned program may take, in seconds a run.
-_UNTUNED_LIMIT_S = 120.0
+UNTUNED_LIMIT_S = 120.0
 
 UNTUNED = Candidate("untuned", ())
 """The workload's program as it stands, without a schedule."""
@@ -163,23 +163,9 @@ class LocalMeasurer:
             self._measure_wave(entries[start : start + _WAVE], done)
         return [found[index] for index in range(len(named))]
 
-    def measure_untuned(self) -> Record:
-        """Time the program as it stands: it sets how long a candidate may run.
-
-        Raises:
-            RuntimeError: it does not compile or run.
-        """
-        self.run_limit_s = _UNTUNED_LIMIT_S
-        repeats, self.repeats = self.repeats, 1  # the last round times it again
-        (record,) = self.measure_modules([(UNTUNED, self.workload.mod)])
-        self.repeats = repeats
-        self.best_s = float("inf")  # it is no candidate
-        if not record.valid:
-            raise RuntimeError(
-                f"{self.workload.key} does not run even untuned: {record.detail or record.failure}"
-            )
-        self.run_limit_s = min(_UNTUNED_LIMIT_S, max(1.0, 3.0 * record.latency_s))
-        return record
+    def limit_runs(self, untuned_s: float) -> None:
+        """Set how long a candidate may run, from how long the untuned program takes."""
+        self.run_limit_s = min(UNTUNED_LIMIT_S, max(1.0, 3.0 * untuned_s))
 
     def _measure_wave(
         self,

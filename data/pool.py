@@ -51,16 +51,15 @@ class Worker:
             raise WorkerGone(self._epitaph()) from None
         return verdict, value
 
-    def call(self, verb: str, argument: Any, timeout_s: float) -> tuple[str, Any]:
-        """Ask and wait for the answer.
+    def wait(self, timeout_s: float) -> tuple[str, Any]:
+        """Wait for the answer to what was asked.
 
         Raises:
             WorkerGone: the process died instead of answering.
             TimeoutError: no answer in time; the worker should be killed.
         """
-        self.ask(verb, argument)
         if not self.connection.poll(timeout_s):
-            raise TimeoutError(f"no answer to {verb} within {timeout_s:.1f} s")
+            raise TimeoutError
         return self.answer()
 
     def kill(self) -> None:

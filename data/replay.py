@@ -6,9 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from .candidate import Candidate
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import KDTree
+
+from .candidate import Candidate, InvalidCandidate
 from .record import OnRecord, Record
-from .space import Space
+from .space import Scheduled, Space
 
 
 class UnknownCandidate(LookupError):
@@ -97,3 +101,71 @@ def _answer(records: list[Record]) -> Record:
     if not timed:
         return records[0]
     return replace(timed[0], repeats=tuple(s for record in timed for s in record.repeats))
+
+
+# How many of the nearest stored candidates are a candidate's neighbours.
+_NEIGHBOURS = 24
+
+
+class ReplaySpace:
+    """A space cut down to the candidates that have records, so that a search can be replayed.
+
+    A search over the whole space would propose what was never measured. Here `sample` draws from
+    the records, and a neighbour is one of the nearest stored candidates, by the distance of their
+    decision features, each column scaled to unit spread.
+
+    Args:
+        space: The space that the records are of.
+        records: Records of canonical candidates.
+    """
+
+    def __init__(self, space: Space, records: Iterable[Record]) -> None:
+        self.inner = space
+        self.name = space.name
+        self.candidates = list(dict.fromkeys(record.candidate for record in records))
+        features = np.nan_to_num(space.encode(self.candidates), nan=-8.0).astype(np.float64)
+        self._scale = np.maximum(features.std(axis=0), 1e-9)
+        self._tree = KDTree(features / self._scale)
+        self._index = {candidate: i for i, candidate in enumerate(self.candidates)}
+        count = min(_NEIGHBOURS + 1, len(self.candidates))
+        nearest = self._tree.query(features / self._scale, count)[1]
+        self._nearest = nearest.reshape(len(self.candidates), count)[:, 1:]
+
+    @property
+    def size(self) -> float:
+        """How many candidates are stored."""
+        return len(self.candidates)
+
+    def sample(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """Draw stored candidates."""
+        return [self.candidates[i] for i in rng.integers(len(self.candidates), size=n)]
+
+    def neighbours(
+        self, candidates: Sequence[Candidate], rng: np.random.Generator
+    ) -> list[Candidate]:
+        """For each candidate one of the nearest stored ones."""
+        rows = np.array([self._index[candidate] for candidate in candidates])
+        if self._nearest.shape[1] == 0:
+            return list(candidates)
+        picks = rng.integers(self._nearest.shape[1], size=len(rows))
+        return [self.candidates[i] for i in self._nearest[rows, picks]]
+
+    def crossover(self, a: Candidate, b: Candidate, rng: np.random.Generator) -> Candidate:
+        """The stored candidate that is nearest to a crossover."""
+        mixed = self.inner.crossover(a, b, rng)
+        row = np.nan_to_num(self.inner.encode([mixed])[0], nan=-8.0) / self._scale
+        return self.candidates[int(self._tree.query(row)[1])]
+
+    def encode(self, candidates: Sequence[Candidate]) -> npt.NDArray[np.float32]:
+        """The space's own decision features."""
+        return self.inner.encode(candidates)
+
+    def schedule(self, candidate: Candidate) -> Scheduled:
+        """The space's own schedule.
+
+        Raises:
+            InvalidCandidate: it is no stored candidate.
+        """
+        if candidate not in self._index:
+            raise InvalidCandidate("the replayed records do not hold this candidate")
+        return self.inner.schedule(candidate)

@@ -17,9 +17,9 @@ from tvm.s_tir.meta_schedule.logging import get_logger, get_logging_func
 
 from .candidate import Candidate, InvalidCandidate
 from .host import usable_cpus
-from .tir.intrinsics import load_cpu_intrinsics
 from .sketch import MOST_LOOPS, Decision, Sketch
 from .space import Scheduled
+from .tir.intrinsics import load_cpu_intrinsics
 from .workload import Workload
 
 # A replayed module weighs a few hundred kB; the cache holds a tuning batch and its drafts.

@@ -163,10 +163,11 @@ class _Compiled:
             self._entry(*arguments)
         return (time.perf_counter() - start) / number
 
-    def run(self) -> list[Any]:
+    def run(self) -> tuple[float, list[Any]]:
         arguments = [tvm.runtime.tensor(array) for array in self._arrays]
+        start = time.perf_counter()
         self._entry(*arguments)
-        return [argument.numpy() for argument in arguments]
+        return time.perf_counter() - start, [argument.numpy() for argument in arguments]
 
     def _bound(self) -> list[Any]:
         if not self._arguments:
@@ -191,9 +192,8 @@ class _Called:
             self._call(self._arrays)
         return (time.perf_counter() - start) / number
 
-    def run(self) -> list[Any]:
-        self._call(self._arrays)
-        return self._arrays
+    def run(self) -> tuple[float, list[Any]]:
+        return self.once(), self._arrays
 
 
 class _Worker:
@@ -250,8 +250,8 @@ class _Worker:
             raise RuntimeError("nothing is compiled")
         return measure(self._kernel, timing)
 
-    def do_run(self, _: None) -> list[Any]:
-        """Run once on fresh arguments; every argument as it is afterwards."""
+    def do_run(self, _: None) -> tuple[float, list[Any]]:
+        """Run once on fresh arguments; seconds, and every argument as it is afterwards."""
         if self._kernel is None:
             raise RuntimeError("nothing is compiled")
         return self._kernel.run()
@@ -300,7 +300,7 @@ class _Server:
 
     def do_fork(self, _: None) -> int:
         """Fork a worker; its socket and its standard error come as file descriptors."""
-        _, descriptors, _, _ = socket.recv_fds(self._control, 1, 2)
+        descriptors = socket.recv_fds(self._control, 1, 2)[1]
         pid = os.fork()
         if pid == 0:
             self._connection.close()

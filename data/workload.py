@@ -15,6 +15,8 @@ import tvm
 
 from . import operators
 from .definitions import build
+from .definitions.numpy_calls import NumpyCall, numpy_call
+from .signature import WorkloadError
 from .tir.analysis import Analysis, Argument, analyse, total_bytes
 from .tir.canonical import canonical_identity
 from .tir.inputs import Array, make_input
@@ -26,9 +28,7 @@ from .tir.modules import (
     only_function,
     structural_hash,
 )
-from .definitions.numpy_calls import NumpyCall, numpy_call
 from .tir.promote import builds, to_float64
-from .signature import WorkloadError
 
 __all__ = ["Argument", "Workload", "WorkloadError", "workload"]
 

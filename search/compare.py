@@ -230,7 +230,6 @@ def _time_winners(
     cells = [_read_cell(run, out) for run in runs]
     found = [cell for cell in cells if cell["mod"] is not None]
     with LocalMeasurer(workload, target) as measurer:
-        measurer.measure_untuned()
         reference = make_reference(measurer)
         programs: list[Any] = [measurer.program(cell["mod"]) for cell in found]
         programs.append(measurer.program(workload.mod))

@@ -91,9 +91,7 @@ def speed_ratio(
         return None
     rng = np.random.default_rng(0)
     point = float(np.mean([theirs.mean() - ours.mean() for theirs, ours in pairs]))
-    draws = np.mean(
-        [_means(theirs, rng) - _means(ours, rng) for theirs, ours in pairs], axis=0
-    )
+    draws = np.mean([_means(theirs, rng) - _means(ours, rng) for theirs, ours in pairs], axis=0)
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(np.exp(point)), float(np.exp(low)), float(np.exp(high))
 

@@ -126,7 +126,7 @@ def describe_trace(trace: Any) -> list[str]:
 
 def _describe(kind: str, inst: Any, inputs: Sequence[str], trace: Any) -> str | None:
     """One instruction in words, or None where it only names things."""
-    decision = trace.decisions[inst] if inst in trace.decisions else None
+    decision: Any = trace.get_decision(inst)
     first = inputs[0] if inputs else ""
     if kind == "SamplePerfectTile":
         return f"tile loop {first} into {' x '.join(str(int(size)) for size in decision)}"

@@ -34,9 +34,7 @@ def show_result(result: TuneResult, folder: Path, notes: Sequence[str], console:
     console.print(f"\n[bold]{result.workload.key}[/]", highlight=False)
     console.print(table, highlight=False)
     if not result.tunable:
-        console.print(
-            "there is nothing to tune in this workload; its kernel was checked"
-        )
+        console.print("there is nothing to tune in this workload; its kernel was checked")
     elif best.candidate == UNTUNED:
         console.print("no schedule beat the untuned program, which is the result")
     kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(result.failures.items())) or "no failures"

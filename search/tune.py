@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm.s_tir import Schedule
 
+from ..data.finals import make_reference
 from ..data.kernel import Kernel
 from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
@@ -173,7 +174,7 @@ def tune(
         )
     with LocalMeasurer(workload, tvm_target) as measurer:
         space = SketchSpace(workload, tvm_target)
-        measurer.measure_untuned()
+        reference = make_reference(measurer)
         setup_s = time.monotonic() - began
         tuner = Tuner(
             space,
@@ -190,7 +191,7 @@ def tune(
         )
         records = tuner.run()
         finals = time.monotonic()
-        best = choose_winner(measurer, space, records)
+        best = choose_winner(measurer, space, reference, records)
         if folder is not None and best.wrong:
             folder.store.append(best.wrong)
         measurer.seconds["time"] += time.monotonic() - finals

@@ -113,7 +113,7 @@ class Tuner:
         *,
         scorer: Scorer | None = None,
         batch: int = 16,
-        drafts: int = 4,
+        drafts: int = 3,
         epsilon: float = 0.05,
         diversity: float = 0.1,
         seed: int = 0,

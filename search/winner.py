@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..data.candidate import Candidate
-from ..data.finals import Contestant, check_output, make_reference, time_interleaved
+from ..data.finals import Contestant, check_output, time_interleaved
 from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
 from ..data.space import Scheduled, Space
+from ..data.verify import Reference
 from ..data.worker import NumpyProgram
 
 # How many of the fastest are timed again; the first timing's noise can hide the best behind them.
 _FINALISTS = 4
+
 
 @dataclass(frozen=True)
 class Winner:
@@ -39,15 +41,22 @@ class Winner:
     wrong: tuple[Record, ...]
 
 
-def choose_winner(measurer: LocalMeasurer, space: Space, records: Sequence[Record]) -> Winner:
+def choose_winner(
+    measurer: LocalMeasurer, space: Space, reference: Reference, records: Sequence[Record]
+) -> Winner:
     """Time the fastest records against each other, the untuned program and NumPy; check outputs.
 
     The fastest whose output is right wins. Candidates that are wrong come back as records.
 
+    Args:
+        measurer: Runs the programs.
+        space: The space that the records are of.
+        reference: What the outputs should be.
+        records: The run's records.
+
     Raises:
-        RuntimeError: the untuned program does not run, so there is nothing to compare with.
+        RuntimeError: the untuned program fails its own check.
     """
-    reference = make_reference(measurer)
     wrong: list[Record] = []
     for group in _groups(records):
         finals = _time_finals(measurer, space, group)

@@ -35,7 +35,12 @@ def statement_names() -> list[str]:
     gpu = [f"gpu {i}" for i in range(8)]
     buffers = [f"buffer {i}: {what}" for i in range(5) for what in _BUFFER]
     curve = [f"arithmetic intensity at {i}0%" for i in range(1, 11)]
-    rest = ["allocated bytes", "allocations", "allocations, outer loops", "allocations, inner loops"]
+    rest = [
+        "allocated bytes",
+        "allocations",
+        "allocations, outer loops",
+        "allocations, inner loops",
+    ]
     scope = ["outer loops' product", "number of loops", "unroll limit"]
     return [*_ARITHMETIC, *loops, *gpu, *buffers, *curve, *rest, *scope]
 

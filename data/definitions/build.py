@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import te, tirx, topi
 
+from ..signature import Params, accumulator
 from .convolutions import (
     capsule_conv2d,
     conv2d,
@@ -21,7 +22,6 @@ from .convolutions import (
     pool2d,
     transposed_conv2d,
 )
-from ..signature import Params, accumulator
 from .tensors import Builder, Tensors, axis, placeholder, product
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .library import ExportError
 from ..workload import Workload
+from .library import ExportError
 
 WORKLOADS_FILE = "database_workload.json"
 RECORDS_FILE = "database_tuning_record.json"

@@ -9,8 +9,8 @@ from typing import Any
 
 import tvm
 
-from ..tir.analysis import Argument
 from ..target import num_cores, target_string
+from ..tir.analysis import Argument
 from ..workload import Workload
 
 # What TVM's code for a CPU aligns its arrays to; a function may ask for more.

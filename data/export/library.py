@@ -20,8 +20,8 @@ from typing import Any
 import tvm
 from tvm.tirx.buffer import BufferType
 
-from .header import C_TYPES, c_identifier, header_text, wrapper_text
 from ..workload import Workload
+from .header import C_TYPES, c_identifier, header_text, wrapper_text
 
 
 class ExportError(RuntimeError):

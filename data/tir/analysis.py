@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .ranges import RangeSolver, Sites
 from ..signature import WorkloadError
 from .graph import COMPARISONS, Node, callee, deep_recursion, integer, read_graph
+from .ranges import RangeSolver, Sites
 
 Role = Literal["input", "output", "inout"]
 

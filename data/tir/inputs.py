@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .analysis import Argument
 from ..signature import WorkloadError
+from .analysis import Argument
 
 Array = np.ndarray[Any, Any]
 

@@ -12,6 +12,7 @@ from typing import Any
 from tvm.s_tir import meta_schedule as ms
 
 from ...data.candidate import Candidate
+from ...data.finals import make_reference
 from ...data.host import set_threads
 from ...data.measure import LocalMeasurer
 from ...data.record import Record
@@ -74,7 +75,7 @@ def run_on_our_workers(workload: Workload, target: Any, trials: int, seed: int) 
             failures[record.failure] += 1
 
     with LocalMeasurer(workload, target) as measurer:
-        measurer.measure_untuned()
+        make_reference(measurer)  # sets how long a candidate may run, as for ours
         spaces = context.generate_design_space()
         search.pre_tuning(trials, _TRIALS_PER_ITER, spaces, database, model)
         while (found := search.generate_measure_candidates()) is not None:

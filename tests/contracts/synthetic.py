@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
+
 from tensortune.data.candidate import Candidate, InvalidCandidate
 from tensortune.data.record import Record
 from tensortune.data.space import Scheduled

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import pytest
+
 from tensortune.data.candidate import Candidate, InvalidCandidate
 from tensortune.data.record import FAILURES, Record
 from tensortune.data.replay import ReplayMeasurer

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tvm
 
-from tensortune.data import definitions, operators
+from tensortune.data import operators
+from tensortune.data.definitions import build as definitions
 from tensortune.data.workload import Workload, WorkloadError, workload
 
 Array = np.ndarray[Any, Any]

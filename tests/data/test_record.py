@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tensortune.data.candidate import Candidate
 from tensortune.data.record import FAILURES, SCHEMA_VERSION, Record
 

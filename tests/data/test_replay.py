@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from tensortune.data.candidate import Candidate, InvalidCandidate
 from tensortune.data.record import Record
 from tensortune.data.replay import ReplayMeasurer, UnknownCandidate

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import filelock
 import pytest
+
 from tensortune.data import store as store_module
 from tensortune.data.candidate import Candidate
 from tensortune.data.record import SCHEMA_VERSION, Record

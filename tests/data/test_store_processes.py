@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tensortune.data.candidate import Candidate
 from tensortune.data.record import Record
 from tensortune.data.store import Store

@@ -92,12 +92,8 @@ OPERATORS: dict[str, Build] = {
     "reverse": unary(lambda x: topi.flip(x, axis=1), 32, 65),
     "concatenate": binary(lambda x, y: topi.concatenate([x, y], axis=1), (16, 31), (16, 33)),
     "strided_slice": unary(lambda x: topi.strided_slice(x, [1, 2], [60, 60], [2, 3]), 64, 64),
-    "gather": binary(
-        lambda x, i: topi.gather(x, 0, i), (50, 16), (20, 16), ("float32", "int32")
-    ),
-    "take": binary(
-        lambda x, i: topi.take(x, i, axis=0), (100, 32), (17,), ("float32", "int32")
-    ),
+    "gather": binary(lambda x, i: topi.gather(x, 0, i), (50, 16), (20, 16), ("float32", "int32")),
+    "take": binary(lambda x, i: topi.take(x, i, axis=0), (100, 32), (17,), ("float32", "int32")),
     "scatter": scatter,
     "tile_repeat": unary(lambda x: topi.tile(x, (2, 3)), 16, 17),
     "resize": unary(lambda x: topi.nn.upsampling(x, 2, 2), 1, 8, 10, 10),
