@@ -116,13 +116,21 @@ class Builder:
 def time_built(built: Built, timing: Timing, run_limit_s: float) -> Timed | None:
     """Time what was built, alone; None and a failure in `built` when that goes wrong.
 
+    The worker runs only meanwhile: afterwards it is paused, until it is asked to time again.
+
     Args:
         built: A program that compiled.
         timing: How.
         run_limit_s: How long a single run may take.
     """
     deadline_s = 3 * run_limit_s + 4 * timing.repeats * timing.repeat_s + timing.budget_s + 1.0
-    value = _call(built, "time", timing, deadline_s)
+    if built.worker is None:
+        return None
+    built.worker.resume()
+    built.worker.ask("time", timing)
+    value = _answer(built, deadline_s)
+    if built.worker is not None:
+        built.worker.pause()
     return value if isinstance(value, Timed) else None
 
 
@@ -146,12 +154,6 @@ def run_built(built: Sequence[Built], limit_s: float) -> list[Ran | None]:
             item.worker.ask("run")
     answers = [_answer(item, limit_s) for item in built]
     return [Ran(*answer) if isinstance(answer, tuple) else None for answer in answers]
-
-
-def _call(built: Built, verb: str, argument: Any, deadline_s: float) -> Any:
-    if built.worker is not None:
-        built.worker.ask(verb, argument)
-    return _answer(built, deadline_s)
 
 
 def _answer(built: Built, deadline_s: float) -> Any:

@@ -62,6 +62,20 @@ class Worker:
             raise TimeoutError
         return self.answer()
 
+    def pause(self) -> None:
+        """Stop the process where it is.
+
+        TVM's and OpenBLAS's threads go on spinning for a long time after a kernel has returned, and
+        would take a core from the next program that is timed.
+        """
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End the process, whatever it is doing; harmless when it has gone already."""
         if self.connection.closed:

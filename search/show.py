@@ -46,7 +46,7 @@ def show_result(result: TuneResult, folder: Path, notes: Sequence[str], console:
         soft_wrap=True,
     )
     for note in notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        console.print(f"note: {note}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"results are in {folder}", highlight=False, soft_wrap=True)
 
 

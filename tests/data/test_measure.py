@@ -12,6 +12,7 @@ import numpy as np
 import psutil
 import pytest
 
+from tensortune.data.build import time_built
 from tensortune.data.finals import check_output, make_reference, time_interleaved
 from tensortune.data.measure import LocalMeasurer
 from tensortune.data.pool import WorkerError, WorkerServer
@@ -214,6 +215,21 @@ def test_wrong_outputs_are_found(measurer: LocalMeasurer) -> None:
     assert "off by" in (check_output(measurer, reference, Tripling) or "")
     assert "not finite" in (check_output(measurer, reference, Half) or "")
     assert "SIGSEGV" in (check_output(measurer, reference, Crash) or "")
+
+
+def test_a_program_that_was_timed_stands_still_until_its_next_turn() -> None:
+    # A parallel kernel's threads spin on after it has returned, and took a core from the next one.
+    task = workload("matmul", 256, 256, 256)
+    with LocalMeasurer(task, cpu_target()) as local:
+        space = SketchSpace(task, local.target)
+        (candidate,) = space.sample(np.random.default_rng(0), 1)
+        (built,) = local.builder.build([local.program(space.schedule(candidate).mod)])
+        assert built.worker is not None
+        process = psutil.Process(built.worker.pid)
+        for _ in range(2):
+            assert time_built(built, Timing(1, 0.01), 5.0) is not None
+            assert process.status() == psutil.STATUS_STOPPED
+        built.close()
 
 
 def test_interleaved_timing_survives_a_crash(measurer: LocalMeasurer) -> None:
