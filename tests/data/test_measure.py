@@ -228,6 +228,9 @@ def test_a_program_that_was_timed_stands_still_until_its_next_turn() -> None:
         process = psutil.Process(built.worker.pid)
         for _ in range(2):
             assert time_built(built, Timing(1, 0.01), 5.0) is not None
+            deadline = time.monotonic() + 5
+            while process.status() != psutil.STATUS_STOPPED and time.monotonic() < deadline:
+                time.sleep(0.005)  # the signal is on its way
             assert process.status() == psutil.STATUS_STOPPED
         built.close()
 
