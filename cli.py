@@ -59,6 +59,8 @@ def _guard(command: Callable[[], None]) -> None:
         raise typer.Exit(130) from None
     except (ValueError, OSError, InstallError) as error:
         raise _fail(escape(str(error))) from None
+    except MemoryError as error:
+        raise _fail(f"this machine has too little memory for it: {escape(str(error))}") from None
     except RuntimeError as error:
         raise _fail(escape(str(error)), 1) from None
 
@@ -115,7 +117,9 @@ def tune(
         str | None, typer.Option(help="TVM target, e.g. 'llvm -num-cores=1'; else this machine.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="Element type of the inputs.")] = "float32",
-    seed: Annotated[int, typer.Option(help="One seed, one sequence of proposals.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed and measurements give the same proposals.")
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for records and results; else a new one in runs/.")
     ] = None,
@@ -142,21 +146,19 @@ def tune(
         workload = _workload(operator, shape or [], dtype)
         folder = out if out is not None or resume else _new_folder(workload.key)
         console = Console(quiet=quiet)
-        progress = _load(".search.progress").TuneProgress(workload.key, workload.flops, console)
         try:
-            with progress:
-                result = module.tune(
-                    workload,
-                    trials=trials,
-                    seconds=seconds,
-                    strategy=strategy,
-                    model=model,
-                    target=target,
-                    seed=seed,
-                    out=folder,
-                    resume=resume,
-                    on_status=progress.update,
-                )
+            result = module.tune(
+                workload,
+                trials=trials,
+                seconds=seconds,
+                strategy=strategy,
+                model=model,
+                target=target,
+                seed=seed,
+                out=folder,
+                resume=resume,
+                quiet=quiet,
+            )
         except KeyboardInterrupt:
             _errors.print(f"what was measured is in {folder}; go on with --out {folder} --resume")
             raise

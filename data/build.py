@@ -57,14 +57,22 @@ class Builder:
 
     @property
     def deadline_s(self) -> float:
-        """How long a compilation may take now, judged by those that succeeded."""
+        """How long a compilation may take now, judged by those before it."""
         if len(self._seen_s) < 2:
             return COMPILE_CEILING_S
         typical = statistics.median(self._seen_s[-200:])
         return min(COMPILE_CEILING_S, max(COMPILE_FLOOR_S, COMPILE_FACTOR * typical))
 
-    def build(self, programs: Sequence[Program | NumpyProgram]) -> list[Built]:
-        """Compile all of them; the caller closes what is built."""
+    def build(
+        self, programs: Sequence[Program | NumpyProgram], *, patient: bool = False
+    ) -> list[Built]:
+        """Compile all of them; the caller closes what is built.
+
+        Args:
+            programs: What to compile.
+            patient: For programs that are no candidates of a search: they get the longest deadline,
+                and say nothing of how long a candidate takes.
+        """
         built: dict[int, Built] = {}
         running: dict[Any, tuple[int, Worker, float]] = {}
         queue = list(enumerate(programs))[::-1]
@@ -78,8 +86,14 @@ class Builder:
                     running[worker.connection] = (index, worker, time.monotonic())
                 for connection in wait(list(running), timeout=0.02):
                     index, worker, start = running.pop(connection)
-                    built[index] = self._collect(worker, time.monotonic() - start)
-                self._kill_late(running, built)
+                    built[index] = _collect(worker, time.monotonic() - start)
+                    if built[index].failure is None and not patient:
+                        self._seen_s.append(time.monotonic() - start)
+                limit_s = COMPILE_CEILING_S if patient else self.deadline_s
+                for index, late in _kill_late(running, limit_s).items():
+                    built[index] = late
+                    if not patient:  # so that a deadline that is too short grows
+                        self._seen_s.append(limit_s)
         except BaseException:
             for _, worker, _ in running.values():
                 worker.kill()
@@ -88,29 +102,32 @@ class Builder:
             raise
         return [built[index] for index in range(len(programs))]
 
-    def _collect(self, worker: Worker, elapsed_s: float) -> Built:
-        built = Built(worker, elapsed_s)
-        try:
-            verdict, value = worker.answer()
-        except WorkerGone as gone:
-            built.fail("compile", str(gone))
-            return built
-        if verdict == "failed":
-            built.fail("compile", value)
-        else:
-            built.compile_s = value
-            self._seen_s.append(elapsed_s)
-        return built
 
-    def _kill_late(
-        self, running: dict[Any, tuple[int, Worker, float]], built: dict[int, Built]
-    ) -> None:
-        limit, now = self.deadline_s, time.monotonic()
-        for connection, (index, worker, start) in list(running.items()):
-            if now - start > limit:
-                del running[connection]
-                built[index] = Built(worker, now - start)
-                built[index].fail("timeout", f"compiling took longer than {limit:.1f} s")
+def _collect(worker: Worker, elapsed_s: float) -> Built:
+    """What a worker has to say when it is done."""
+    built = Built(worker, elapsed_s)
+    try:
+        verdict, value = worker.answer()
+    except WorkerGone as gone:
+        built.fail("compile", str(gone))
+        return built
+    if verdict == "failed":
+        built.fail("compile", value)
+    else:
+        built.compile_s = value
+    return built
+
+
+def _kill_late(running: dict[Any, tuple[int, Worker, float]], limit_s: float) -> dict[int, Built]:
+    """Kill what compiles for longer than the limit."""
+    late: dict[int, Built] = {}
+    for connection, (index, worker, start) in list(running.items()):
+        elapsed_s = time.monotonic() - start
+        if elapsed_s > limit_s:
+            del running[connection]
+            late[index] = Built(worker, elapsed_s)
+            late[index].fail("timeout", f"compiling took longer than {limit_s:.1f} s")
+    return late
 
 
 def time_built(built: Built, timing: Timing, run_limit_s: float) -> Timed | None:

@@ -51,7 +51,7 @@ def time_interleaved(
     """
     # A first run as long as the share is taken for the kernel's time, cold or not.
     timing = Timing(1, repeat_s, budget_s=_SHARE_S / 2)
-    built = measurer.builder.build(programs)
+    built = measurer.builder.build(programs, patient=True)
     times: list[list[float]] = [[] for _ in programs]
     try:
         for _ in range(rounds):
@@ -89,7 +89,7 @@ def make_reference(measurer: LocalMeasurer) -> Reference:
         name = f"{measurer.inputs}:float64"
         measurer.send_inputs(name, inputs)
         programs.append(replace(measurer.program(twin), inputs=name))
-    built = measurer.builder.build(programs)
+    built = measurer.builder.build(programs, patient=True)
     try:
         untuned, *exact = run_built(built, UNTUNED_LIMIT_S)
     finally:
@@ -103,13 +103,37 @@ def make_reference(measurer: LocalMeasurer) -> Reference:
     return Reference(workload.arguments, untuned.outputs, found)
 
 
-def check_output(measurer: LocalMeasurer, reference: Reference, mod: Any) -> str | None:
-    """Run a scheduled module and judge its outputs: None when they are right, else why not."""
-    (built,) = measurer.builder.build([measurer.program(mod)])
+@dataclass(frozen=True)
+class Verdict:
+    """What the check of a program's outputs came to.
+
+    Attributes:
+        right: Whether they are right.
+        wrong: Whether they are wrong; a program that did not run is neither.
+        detail: What is wrong.
+    """
+
+    right: bool
+    wrong: bool = False
+    detail: str = ""
+
+
+def check_outputs(
+    measurer: LocalMeasurer, reference: Reference, mods: Sequence[Any]
+) -> list[Verdict]:
+    """Run scheduled modules and judge their outputs."""
+    programs = [measurer.program(mod) for mod in mods]
+    built = measurer.builder.build(programs, patient=True)
     try:
-        (ran,) = run_built([built], measurer.run_limit_s + 10.0)
+        runs = run_built(built, measurer.run_limit_s + 10.0)
     finally:
-        built.close()
-    if ran is None:
-        return built.detail or str(built.failure)
-    return reference.judge(ran.outputs)
+        for item in built:
+            item.close()
+    verdicts = []
+    for item, ran in zip(built, runs, strict=True):
+        if ran is None:
+            verdicts.append(Verdict(False, detail=item.detail or str(item.failure)))
+            continue
+        problem = reference.judge(ran.outputs)
+        verdicts.append(Verdict(problem is None, problem is not None, problem or ""))
+    return verdicts

@@ -54,7 +54,7 @@ class Kernel:
             if argument.role == "output":
                 bound.append(tvm.runtime.empty(argument.shape, argument.dtype))
                 continue
-            array = np.ascontiguousarray(next(given))
+            array = np.asarray(next(given), order="C")
             if array.shape != argument.shape or str(array.dtype) != argument.dtype:
                 raise ValueError(
                     f"{argument.name} is {argument.dtype}{argument.shape}, "

@@ -22,7 +22,8 @@ from .target import num_cores, target_string
 from .worker import Program, Timing
 from .workload import Workload
 
-# As many programs are compiled and held before they are timed. Each holds some 30 MB.
+# As many programs are compiled and held before they are timed. Each holds some 30 MB; its copy of
+# the arguments comes only when it is timed, and goes right after.
 _WAVE = 64
 # A candidate this many times slower than the best so far is run twice, and one that is less slow
 # has a single repeat: they can't win, and a model needs no more to know that.
@@ -191,7 +192,9 @@ class LocalMeasurer:
             cut_s=_CUT_FACTOR * self.best_s,
             brief_s=_BRIEF_FACTOR * self.best_s,
         )
-        timed = time_built(built, timing, self.run_limit_s)
+        timed = time_built(built, timing, self._run_limit_s())
+        if built.worker is not None:
+            built.worker.strike()  # it holds a copy of the arguments, and threads
         if timed is None:
             return self._record(
                 candidate,
@@ -202,6 +205,10 @@ class LocalMeasurer:
         return self._record(
             candidate, repeats=timed.repeats, cut=timed.cut, compile_s=built.compile_s
         )
+
+    def _run_limit_s(self) -> float:
+        """How long a run may take now: a hundred times the best is beyond hope."""
+        return min(self.run_limit_s, max(1.0, 100.0 * self.best_s))
 
     def _record(self, candidate: Candidate, **outcome: Any) -> Record:
         return Record(candidate=candidate, time=time.time(), **self._provenance, **outcome)

@@ -12,6 +12,7 @@ import tempfile
 from multiprocessing.connection import Connection
 from typing import Any
 
+from .host import usable_cpus
 from .worker import KEPT_INPUT_SETS
 
 START_TIMEOUT_S = 120.0
@@ -76,13 +77,17 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
+    def strike(self) -> None:
+        """Send the signal that ends the process, and don't wait; `kill` still has to follow."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
     def kill(self) -> None:
         """End the process, whatever it is doing; harmless when it has gone already."""
         if self.connection.closed:
             return
+        self.strike()
         self.connection.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
         self._log.close()
         with contextlib.suppress(WorkerError):
             self._server.request("reap", self.pid)
@@ -119,11 +124,13 @@ class WorkerServer:
         """Start the process; it loads TVM while we go on (see `_wait_ready`)."""
         ours, theirs = socket.socketpair()
         command = (
-            "import sys; fd, target = int(sys.argv[1]), sys.argv[2]; sys.path[:] = sys.argv[3:]; "
-            "from tensortune.data.worker import main; main(fd, target)"
+            "import sys; fd, target, cpus = sys.argv[1:4]; sys.path[:] = sys.argv[4:]; "
+            "from tensortune.data.worker import main; "
+            "main(int(fd), target, tuple(map(int, cpus.split(','))))"
         )
+        cpus = ",".join(map(str, usable_cpus()))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", command, str(theirs.fileno()), self.target, *sys.path],
+            [sys.executable, "-c", command, str(theirs.fileno()), self.target, cpus, *sys.path],
             pass_fds=[theirs.fileno()],
             env=worker_environment(self.threads),
             stdin=subprocess.DEVNULL,
@@ -158,11 +165,7 @@ class WorkerServer:
             WorkerError: it is gone, or can't do it.
         """
         self._wait_ready()
-        try:
-            self._connection.send((verb, argument))
-            verdict, value = self._connection.recv()
-        except (EOFError, OSError):
-            raise WorkerError("the worker server died") from None
+        verdict, value = self._exchange((verb, argument))
         if verdict == "failed":
             raise WorkerError(f"the worker server can't {verb}: {value}")
         return value
@@ -195,18 +198,37 @@ class WorkerServer:
         ours, theirs = socket.socketpair()
         log = tempfile.TemporaryFile()  # noqa: SIM115 - the worker's handle closes it
         try:
-            self._connection.send(("fork", None))
-            socket.send_fds(self._control, [b"."], [theirs.fileno(), log.fileno()])
-            verdict, value = self._connection.recv()
-        except (EOFError, OSError):
-            raise WorkerError("the worker server died") from None
+            verdict, value = self._exchange(("fork", None), (theirs.fileno(), log.fileno()))
         finally:
             theirs.close()
         if verdict == "failed":
             raise WorkerError(f"the worker server can't fork: {value}")
         worker = Worker(self, Connection(ours.detach()), value, log)
-        worker.answer()  # "started"
+        try:
+            worker.answer()  # "started"
+        except WorkerGone as gone:
+            raise WorkerError(f"a new worker did not start: {gone}") from None
         return worker
+
+    def _exchange(
+        self, message: tuple[str, Any], descriptors: tuple[int, ...] = ()
+    ) -> tuple[str, Any]:
+        """Send a request, with file descriptors behind it, and read the answer.
+
+        An interrupt between the two would leave the answer to be taken for the next request's, so
+        it ends the server.
+        """
+        try:
+            self._connection.send(message)
+            if descriptors:
+                socket.send_fds(self._control, [b"."], list(descriptors))
+            verdict, value = self._connection.recv()
+        except (EOFError, OSError):
+            raise WorkerError("the worker server died") from None
+        except BaseException:
+            self.close()
+            raise
+        return verdict, value
 
     def close(self) -> None:
         """End the server and every worker it has."""
@@ -217,7 +239,8 @@ class WorkerServer:
         try:
             self._process.wait(2.0)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group: its workers too
             self._process.wait()
         self._process = None
         self._ready = False

@@ -29,11 +29,11 @@ import psutil
 import tvm
 from tvm import te
 
-from .host import usable_cpus
 from .workload import Workload
 
 # Input sets kept for the workers to inherit: a run's own, its reference's, and one to spare.
 KEPT_INPUT_SETS = 3
+_NO_MEMORY = "out of memory: it needs more than its limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,10 @@ class Kernel(Protocol):
 def measure(kernel: Kernel, timing: Timing) -> Timed:
     """Time a kernel: the first time a cold run and a warm one to size the repeats, then these."""
     start = time.perf_counter()
-    if kernel.estimate_s is None:
+    if kernel.estimate_s is not None:
+        if kernel.estimate_s < timing.budget_s:
+            kernel.once()  # the caches are another program's, and the threads asleep
+    else:
         cold = kernel.once()
         # A cold run pays for page faults and threads: less than a third, for a kernel this slow.
         if cold > min(1.3 * timing.cut_s, timing.budget_s):
@@ -215,11 +218,14 @@ class _Worker:
             try:
                 answer = ("done", getattr(self, f"do_{verb}")(argument))
             except MemoryError:
-                answer = ("failed", "out of memory: it needs more than its limit")
+                answer = ("failed", _NO_MEMORY)
             # A kernel or a compiler can raise anything; what it was goes into the record.
             except Exception as error:
                 answer = ("failed", _last_line(error))
-            self._connection.send(answer)
+            try:
+                self._connection.send(answer)
+            except MemoryError:  # the arrays did not fit beside their pickle
+                self._connection.send(("failed", _NO_MEMORY))
 
     def do_compile(self, program: Program) -> float:
         """Compile and load; seconds taken."""
@@ -305,9 +311,12 @@ class _Server:
         if pid == 0:
             self._connection.close()
             self._control.close()
-            os.dup2(descriptors[1], 2)
-            os.close(descriptors[1])
-            _Worker(Connection(descriptors[0]), self._inputs).serve()
+            try:
+                os.dup2(descriptors[1], 2)
+                os.close(descriptors[1])
+                _Worker(Connection(descriptors[0]), self._inputs).serve()
+            finally:  # or what goes wrong here would go on as if it were the server
+                os._exit(1)
         for descriptor in descriptors:
             os.close(descriptor)
         return pid
@@ -338,18 +347,19 @@ def _warm_up(target: str) -> None:
     library.time_evaluator("main", tvm.cpu(), number=1, repeat=1)(*arguments)
 
 
-def main(descriptor: int, target: str) -> None:
+def main(descriptor: int, target: str, cpus: tuple[int, ...]) -> None:
     """Run the server on an inherited socket. Called by `pool.WorkerServer`.
 
     Args:
         descriptor: The socket.
         target: The target of most programs to come, as JSON.
+        cpus: The CPUs to run on. A kernel that ran in the parent has narrowed its affinity, which
+            we have inherited.
     """
     # The parent's Ctrl-C is the parent's affair; it closes the socket when it wants us gone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=descriptor)
-    # A kernel that ran in the parent has narrowed its affinity, which we have inherited.
-    os.sched_setaffinity(0, usable_cpus())
+    os.sched_setaffinity(0, cpus)
     _warm_up(target)
     gc.collect()
     gc.freeze()

@@ -222,7 +222,9 @@ class Workload:
         return cls(value["key"], value["operator"], params, value["dtype"], mod)
 
 
-def workload(operator: str, *shape: int, dtype: str = "float32", **params: int | str) -> Workload:
+def workload(
+    operator: str, /, *shape: int, dtype: str = "float32", **params: int | str
+) -> Workload:
     """A named operator with a shape.
 
     Args:

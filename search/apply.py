@@ -25,6 +25,9 @@ def apply(mod: Any, records: Records, *, target: Any = None) -> tvm.IRModule:
     A function is known when its computation is the one that was tuned (see `canonical`); its name
     plays no part. The others are left as they are.
 
+    Records found wrong are passed over. Of a tuning run, the four that were fastest when they were
+    first timed have been checked, so the fastest has.
+
     Args:
         mod: A `tvm.IRModule` or a `PrimFunc`.
         records: Records, or the path of a store (`records.jsonl`) or of a run's folder.

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
 
-from ..data.finals import check_output, make_reference, time_interleaved
+from ..data.finals import Contestant, check_outputs, make_reference, time_interleaved
 from ..data.host import this_host
 from ..data.install import versions
 from ..data.measure import LocalMeasurer
@@ -22,13 +23,16 @@ from ..data.pool import worker_environment
 from ..data.target import cpu_target, num_cores, target_string
 from ..data.worker import NumpyProgram
 from ..data.workload import Workload
-from .compare_stats import summarise
+from .compare_stats import REFERENCES, summarise
+from .peers.metaschedule import TRIALS_PER_ITER
 from .peers.run import PEERS
 from .run_folder import write_json
 from .tune import find_model, find_strategy
 
 # A run that takes longer is given up: MetaSchedule's 64 trials take up to 4 minutes.
 _RUN_LIMIT_S = 3600.0
+# Trials between two calls of ours, and of MetaSchedule's search on our workers.
+_DEFAULT_BATCH = {False: 16, True: TRIALS_PER_ITER}
 # Rounds of the interleaved timing of all winners of a workload.
 _ROUNDS = 15
 
@@ -42,14 +46,14 @@ class Entrant:
         strategy: A strategy of ours, or a peer.
         model: The cost model of one of ours.
         trials: Its budget, where it is not the comparison's.
-        batch: Trials between two calls of one of ours.
+        batch: Trials between two calls of the strategy; None for its default.
     """
 
     label: str
     strategy: str
     model: str = "xgb"
     trials: int | None = None
-    batch: int = 16
+    batch: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> Entrant:
@@ -62,6 +66,9 @@ class Entrant:
         label, equals, strategy = head.partition("=")
         if not equals:
             strategy = label
+        if options and "=" not in options[0]:  # package.module:Name
+            strategy = f"{strategy}:{options.pop(0)}"
+            label = label if equals else strategy.rpartition(":")[2]
         chosen: dict[str, Any] = {}
         for option in options:
             name, _, value = option.partition("=")
@@ -72,7 +79,15 @@ class Entrant:
                 chosen["model"] = value
             else:
                 raise ValueError(f"`{option}` in `{text}` is none of model=NAME, trials=N, batch=N")
-        if strategy not in PEERS:
+        if label in REFERENCES or not re.fullmatch(r"[\w.+-]+", label):
+            raise ValueError(f"`{label}` can't be a label: a word that is no reference's name")
+        if strategy in PEERS:
+            unused = chosen.keys() - (
+                {"trials"} if strategy == "metaschedule" else {"trials", "batch"}
+            )
+            if unused:
+                raise ValueError(f"`{strategy}` takes no {' or '.join(sorted(unused))}")
+        else:
             try:
                 find_strategy(strategy)
             except ValueError as error:
@@ -124,6 +139,9 @@ def compare(
     Raises:
         ValueError: two entrants of one label, or a folder of another comparison's settings.
     """
+    if seeds < 1 or trials < 1:
+        raise ValueError(f"seeds and trials must be at least 1, not {seeds} and {trials}")
+    workloads = list(dict.fromkeys(workloads))
     labels = [entrant.label for entrant in entrants]
     if len(set(labels)) < len(labels):
         raise ValueError("two entrants have one label; name them apart with label=strategy")
@@ -173,7 +191,7 @@ def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: 
         "workload": run.workload.to_json(),
         "strategy": run.entrant.strategy,
         "model": run.entrant.model,
-        "batch": run.entrant.batch,
+        "batch": run.entrant.batch or _DEFAULT_BATCH[run.entrant.strategy == "metaschedule-fast"],
         "trials": run.entrant.trials or trials,
         "seed": run.seed,
         "target": target_string(target),
@@ -225,26 +243,35 @@ def _run_process(folder: Path, threads: int) -> str | None:
 
 def _time_winners(
     workload: Workload, runs: Sequence[Run], target: Any, out: Path
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Time all winners of a workload in one interleaved run, and check their outputs."""
     cells = [_read_cell(run, out) for run in runs]
     found = [cell for cell in cells if cell["mod"] is not None]
-    with LocalMeasurer(workload, target) as measurer:
-        reference = make_reference(measurer)
-        programs: list[Any] = [measurer.program(cell["mod"]) for cell in found]
-        programs.append(measurer.program(workload.mod))
-        if workload.operator != "custom" and workload.numpy_call() is not None:
-            programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
-        times = time_interleaved(measurer, programs, rounds=_ROUNDS)
-        for cell, timed in zip(found, times, strict=False):
+    times: list[Contestant] = []
+    try:
+        with LocalMeasurer(workload, target) as measurer:
+            reference = make_reference(measurer)
+            mods = [cell["mod"] for cell in found]
+            programs: list[Any] = [measurer.program(mod) for mod in (*mods, workload.mod)]
+            if workload.operator != "custom" and workload.numpy_call() is not None:
+                programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
+            times = time_interleaved(measurer, programs, rounds=_ROUNDS)
+            verdicts = check_outputs(measurer, reference, mods)
+    except RuntimeError as error:  # the untuned program does not run: the others' cells still count
+        for cell in found:
+            cell["error"] = str(error)
+    else:
+        for cell, timed, verdict in zip(found, times[: len(found)], verdicts, strict=True):
             cell["best_s"] = timed.latency_s
-            cell["error"] = timed.failure or check_output(measurer, reference, cell["mod"])
-    references = dict(zip(("untuned", "numpy"), times[len(found) :], strict=False))
+            if timed.failure or not verdict.right:
+                cell["error"] = timed.failure or verdict.detail
     for cell in cells:
         del cell["mod"]
-        yield cell
-    for name, timed in references.items():
-        yield {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
+    for name, timed in zip(REFERENCES, times[len(found) :], strict=False):
+        cells.append(
+            {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
+        )
+    return cells
 
 
 def _read_cell(run: Run, out: Path) -> dict[str, Any]:

@@ -24,7 +24,9 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
 
     A ratio above 1 says that the strategy's kernels are faster than the reference's. Intervals are
     bootstrapped over the seeds of each workload, both sides resampled on their own; the workloads
-    stay as they are, so an interval speaks of these workloads and not of operators at large. A
+    stay as they are, so an interval speaks of these workloads and not of operators at large. With
+    few seeds the bootstrap's variance is too small by (n - 1) / n, which is made up for; with one
+    seed of a strategy there is no interval. A
     workload on which either side has no right kernel is left out of their ratio and listed.
 
     Args:
@@ -77,10 +79,10 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
 
 def speed_ratio(
     logs: Logs, keys: Sequence[str], label: str, other: str
-) -> tuple[float, float, float] | None:
+) -> tuple[float, float | None, float | None] | None:
     """Geometric mean over workloads of `other`'s latency over `label`'s, and its 95% interval.
 
-    None when they share no workload.
+    None when they share no workload; an interval of None where a strategy has a single seed.
     """
     pairs = [
         (logs[key][other], logs[key][label])
@@ -89,16 +91,28 @@ def speed_ratio(
     ]
     if not pairs:
         return None
+    sizes = [
+        len(logs[key][name])
+        for key in keys
+        if label in logs.get(key, {})
+        for name in (label, other)
+        if name not in REFERENCES and name in logs[key]
+    ]
     rng = np.random.default_rng(0)
     point = float(np.mean([theirs.mean() - ours.mean() for theirs, ours in pairs]))
     draws = np.mean([_means(theirs, rng) - _means(ours, rng) for theirs, ours in pairs], axis=0)
+    if min(sizes, default=2) < 2:
+        return float(np.exp(point)), None, None
     low, high = np.quantile(draws, [0.025, 0.975])
     return float(np.exp(point)), float(np.exp(low)), float(np.exp(high))
 
 
 def _means(values: npt.NDArray[np.float64], rng: np.random.Generator) -> npt.NDArray[np.float64]:
-    picks = rng.integers(len(values), size=(_RESAMPLES, len(values)))
-    return np.asarray(values[picks].mean(axis=1))
+    n = len(values)
+    picks = rng.integers(n, size=(_RESAMPLES, n))
+    mean = values.mean()
+    widen = np.sqrt(n / (n - 1)) if n > 1 else 1.0
+    return np.asarray(mean + widen * (values[picks].mean(axis=1) - mean))
 
 
 def _wall_ratio(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> float | None:
@@ -107,7 +121,7 @@ def _wall_ratio(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> f
     def walls(name: str) -> dict[str, float]:
         by_key: dict[str, list[float]] = {}
         for cell in cells:
-            if cell["label"] == name and "wall_s" in cell:
+            if cell["label"] == name and "wall_s" in cell and not cell.get("error"):
                 by_key.setdefault(cell["workload"], []).append(np.log(cell["wall_s"]))
         return {key: float(np.mean(values)) for key, values in by_key.items()}
 
@@ -120,7 +134,8 @@ def _wall_ratio(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> f
 
 def _describe(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One strategy on one workload: the median over seeds, and what each seed came to."""
-    best = [cell["best_s"] for cell in cells if np.isfinite(cell.get("best_s", np.inf))]
+    right = [cell for cell in cells if not cell.get("error")]
+    best = [cell["best_s"] for cell in right if np.isfinite(cell.get("best_s", np.inf))]
     failures: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
     for cell in cells:
@@ -149,7 +164,8 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for label, figures in result["strategies"].items():
         for other, ratio in figures["geomean_speed_vs"].items():
             low, high = figures["geomean_speed_vs_ci95"][other]
-            ratios.add_row(label, other, f"{ratio:.3f}", f"{low:.3f} .. {high:.3f}")
+            interval = "-" if low is None else f"{low:.3f} .. {high:.3f}"
+            ratios.add_row(label, other, f"{ratio:.3f}", interval)
     walls = Table("strategy", "wall-clock, s", "over metaschedule's", box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         own = [s for w in result["workloads"].values() for s in w.get(label, {}).get("wall_s", [])]

@@ -57,6 +57,8 @@ def explain(folder: Path) -> Explanation:
             "finish it with `tensortune tune ... --resume`"
         )
     best = json.loads(path.read_text())
+    if not {"definition", "target", "candidate", "seconds"} <= best.keys():
+        raise RunFolderError(f"{path} is not what a finished run writes")
     workload = Workload.from_json(best["definition"])
     space = SketchSpace(workload, cpu_target(best["target"]))
     candidate = Candidate.from_json(best["candidate"])

@@ -5,19 +5,39 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import filelock
+
+from ..data.host import this_host
 from ..data.record import Record
 from ..data.store import Problem, Store
 from ..data.workload import Workload
 
 _SETTINGS = "run.json"
 _RECORDS = "records.jsonl"
+_LOCK = "run.lock"
 
 
 class RunFolderError(ValueError):
     """The folder can't take this run; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a folder holds of a run that is taken up again.
+
+    Attributes:
+        records: The trials of the run so far.
+        problems: Lines of the records that could not be read.
+        spent_s: Seconds that the run took so far.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    spent_s: float = 0.0
 
 
 class RunFolder:
@@ -30,26 +50,36 @@ class RunFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.store = Store(self.path / _RECORDS)
+        self._lock = filelock.FileLock(self.path / _LOCK)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
 
     def begin(
         self, workload: Workload, target: str, settings: Mapping[str, Any], resume: bool
-    ) -> tuple[list[Record], list[Problem], float]:
-        """Claim the folder for a run.
+    ) -> Held:
+        """Claim the folder for a run, until the context is left.
 
         Returns:
-            The records that it holds already, the lines that could not be read, and the seconds
-            that they took.
+            What it holds already.
 
         Raises:
-            RunFolderError: it holds another workload's run, or a run that is not to be resumed.
+            RunFolderError: it holds another workload's run, or a run that is not to be resumed, or
+                another process is tuning in it.
             StoreError: it can't be read or written.
         """
+        if self.path.exists():
+            self._take_lock()
         held = self._read_settings()
+        mine = {"workload": workload.key, "target": target, "host": this_host().key}
         if held is not None:
-            for name, mine in (("workload", workload.key), ("target", target)):
-                if held.get(name) != mine:
+            for name, value in mine.items():
+                if held.get(name) != value:
                     raise RunFolderError(
-                        f"{self.path} holds a run of {name} {held.get(name)}, not {mine}; "
+                        f"{self.path} holds a run of {name} {held.get(name)}, not {value}; "
                         "choose another --out"
                     )
         elif self.store.path.exists() and self.store.read().records:
@@ -68,10 +98,21 @@ class RunFolder:
             if record.failure != "invalid"
         ]
         spent_s = float(held.get("spent_s", 0.0)) if held else 0.0
-        self._settings = {"workload": workload.key, "target": target, **settings}
+        if not self._lock.is_locked:
+            self._take_lock()
+        self._settings = {**mine, **settings}
         self._workload = workload.to_json()
         self.save_progress(spent_s)
-        return records, contents.problems, spent_s
+        return Held(records, contents.problems, spent_s)
+
+    def _take_lock(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire(timeout=0)
+        except filelock.Timeout:
+            raise RunFolderError(
+                f"another process is tuning in {self.path}; wait for it, or choose another --out"
+            ) from None
 
     def save_progress(self, spent_s: float) -> None:
         """Write the settings down, with the seconds spent so far."""

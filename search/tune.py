@@ -6,12 +6,16 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from tvm.s_tir import Schedule
 
+from ..data.candidate import InvalidCandidate
 from ..data.finals import make_reference
 from ..data.kernel import Kernel
 from ..data.measure import UNTUNED, LocalMeasurer
@@ -24,9 +28,10 @@ from ..data.workload import Workload
 from .annealing import SimulatedAnnealing
 from .base import Strategy
 from .evolution import Evolution
+from .progress import TuneProgress
 from .random_search import RandomSearch
 from .results import save_results
-from .run_folder import RunFolder
+from .run_folder import Held, RunFolder
 from .scoring import LearnedScorer, Scorer
 from .tuner import Budget, OnStatus, Status, Tuner
 from .winner import Winner, choose_winner
@@ -123,6 +128,7 @@ def tune(
     batch: int = 16,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
+    quiet: bool = False,
     on_status: OnStatus | None = None,
 ) -> TuneResult:
     """Tune a workload on this machine's CPU.
@@ -132,14 +138,16 @@ def tune(
         trials: Candidates to measure at most.
         seconds: Seconds of search at most; the last batch is finished, and the final timing and
             check (a few seconds) come on top.
-        strategy: Name of the search strategy: `annealing`, `evolution` or `random`.
+        strategy: Name of the search strategy: `annealing`, `evolution`, `random`, or
+            `package.module:Name` for one of your own.
         model: Name of the cost model that guides it: `xgb`, or `none`. `random` takes no guidance.
         target: A TVM target, its string, or None for this machine.
-        seed: One seed gives one sequence of proposals.
+        seed: One seed and the same measurements give the same proposals.
         batch: Trials between two calls of the strategy.
         out: Folder for records and results; None keeps the records in memory.
         resume: Go on with the run that `out` holds.
-        on_status: Called after every trial.
+        quiet: Show no progress.
+        on_status: Called after every trial, in the place of the progress that is shown.
 
     Returns:
         The winner, whose output was checked, and every record.
@@ -155,26 +163,24 @@ def tune(
     made_strategy = find_strategy(strategy)
     find_model(model)
     if resume and out is None:
-        raise ValueError("there is nothing to resume without a folder; name the run's with --out")
+        raise ValueError("there is nothing to resume without a folder; name the run's with `out`")
     tvm_target = cpu_target(target)
-    folder = None if out is None else RunFolder(out)
-    stored: list[Record] = []
-    problems: list[Problem] = []
-    spent_s = 0.0
-    if folder is not None:
-        settings = {
-            "strategy": strategy,
-            "model": model,
-            "seed": seed,
-            "batch": batch,
-            "trials": trials,
-        }
-        stored, problems, spent_s = folder.begin(
-            workload, target_string(tvm_target), settings, resume
+    settings = {"strategy": strategy, "model": model, "seed": seed, "batch": batch}
+    with ExitStack() as stack:
+        folder = None if out is None else stack.enter_context(RunFolder(out))
+        held = (
+            Held()
+            if folder is None
+            else folder.begin(workload, target_string(tvm_target), settings, resume)
         )
-    with LocalMeasurer(workload, tvm_target) as measurer:
+        if on_status is None:
+            progress = TuneProgress(workload.key, workload.flops, Console(quiet=quiet))
+            on_status = stack.enter_context(progress).update
+        measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
         space = SketchSpace(workload, tvm_target)
         reference = make_reference(measurer)
+        stored = [record for record in held.records if _replays(space, record)]
+        measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
         setup_s = time.monotonic() - began
         tuner = Tuner(
             space,
@@ -186,7 +192,7 @@ def tune(
             batch=batch,
             seed=seed,
             stored=stored,
-            spent_s=spent_s,
+            spent_s=held.spent_s,
             on_status=_saving(folder, on_status),
         )
         records = tuner.run()
@@ -206,23 +212,36 @@ def tune(
         wall_s=time.monotonic() - began,
         seconds={"setup": setup_s, **measurer.seconds, **tuner.status.seconds},
         tunable=space.size > 1,
-        problems=problems,
+        problems=held.problems,
         space=space,
     )
 
 
 def find_strategy(name: str) -> Callable[[Space, int], Strategy]:
-    """The maker of a strategy by its name.
+    """The maker of a strategy, from a space and a seed.
+
+    Args:
+        name: A strategy of ours, or `package.module:Name` for one of the user's own.
 
     Raises:
         ValueError: there is none of that name.
     """
-    try:
-        return STRATEGIES[name]
-    except KeyError:
+    module, colon, attribute = name.partition(":")
+    if colon:
+        try:
+            made: Callable[[Space, int], Strategy] = getattr(import_module(module), attribute)
+        # Whatever the user's module raises when it is imported, the name leads to no strategy.
+        except Exception as error:
+            raise ValueError(f"the strategy `{name}` can't be imported: {error}") from None
+        if not callable(made):
+            raise ValueError(f"the strategy `{name}` can't be called with a space and a seed")
+        return made
+    if name not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
         raise ValueError(
-            f"there is no strategy `{name}`; the strategies are {', '.join(STRATEGIES)}"
-        ) from None
+            f"there is no strategy `{name}`; the strategies are {known}, and package.module:Name"
+        )
+    return STRATEGIES[name]
 
 
 def find_model(name: str) -> None:
@@ -240,6 +259,14 @@ def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Sco
     if model == "none" or strategy == "random":
         return None
     return LearnedScorer(space, space.workload.identity, space.target, seed=seed)
+
+
+def _replays(space: SketchSpace, record: Record) -> bool:
+    """Whether a stored record is of this space as it is now (another TVM may make another)."""
+    try:
+        return space.schedule(record.candidate).candidate == record.candidate
+    except InvalidCandidate:
+        return False
 
 
 def _saving(folder: RunFolder | None, on_status: OnStatus | None) -> OnStatus:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..data.candidate import Candidate
-from ..data.finals import Contestant, check_output, time_interleaved
+from ..data.finals import Contestant, check_outputs, time_interleaved
 from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
 from ..data.space import Scheduled, Space
@@ -60,10 +60,18 @@ def choose_winner(
     wrong: list[Record] = []
     for group in _groups(records):
         finals = _time_finals(measurer, space, group)
-        for candidate, contestant in finals.ranking:
-            mod = finals.mods[candidate]
-            problem = contestant.failure or check_output(measurer, reference, mod)
-            if problem is None:
+        # All of them, not down to the first that is right: stored records are used again, by their
+        # own times, so the fastest ones must not stay unchecked.
+        mods = [finals.mods[candidate] for candidate, _ in finals.ranking]
+        verdicts = check_outputs(measurer, reference, mods)
+        known = {record.candidate: record for record in group}
+        wrong += [
+            replace(known[candidate], failure="wrong", detail=verdict.detail)
+            for (candidate, _), verdict in zip(finals.ranking, verdicts, strict=True)
+            if verdict.wrong and candidate in known
+        ]
+        for (candidate, contestant), verdict in zip(finals.ranking, verdicts, strict=True):
+            if verdict.right and contestant.times_s:
                 return Winner(
                     candidate,
                     contestant.latency_s,
@@ -74,9 +82,10 @@ def choose_winner(
                     tuple(wrong),
                 )
             if candidate == UNTUNED:
-                raise RuntimeError(f"the untuned program fails its own check: {problem}")
-            record = next(record for record in group if record.candidate == candidate)
-            wrong.append(replace(record, failure="wrong", detail=problem))
+                raise RuntimeError(
+                    f"the untuned program fails its own check: "
+                    f"{contestant.failure or verdict.detail}"
+                )
     raise RuntimeError("no program was right")  # unreachable: the untuned one is in the last group
 
 

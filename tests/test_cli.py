@@ -102,6 +102,7 @@ def test_what_else_is_in_the_folder(finished: Path) -> None:
         ([*SMALL, "--trials", "0"], "at least 1"),
         ([*SMALL, "--seconds", "0"], "above 0"),
         ([*SMALL, "--strategy", "guess"], "annealing, evolution, random"),
+        ([*SMALL, "--strategy", "nowhere:Guess"], "imported"),
         ([*SMALL, "--model", "guess"], "xgb, none"),
         ([*SMALL, "--resume", "--out", "broken"], "run.json"),
         (["tune", "missing.py"], "missing.py"),
@@ -239,6 +240,19 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     contents = Store(tmp_path / "out" / "records.jsonl").read()
     assert len(contents.records) >= 5
     assert not contents.problems
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    first = start(tmp_path, "--trials", "1000")
+    wait_for_records(tmp_path, 2)
+    try:
+        second = start(tmp_path, "--trials", "4")
+        _, errors = second.communicate(timeout=60)
+        assert second.returncode == 2
+        assert "another process is tuning" in errors
+    finally:
+        first.kill()
+        first.communicate()
 
 
 def test_kill_9_ten_times_and_every_trial_counts_once(tmp_path: Path) -> None:

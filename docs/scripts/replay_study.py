@@ -1,6 +1,6 @@
 """What the online model knows after 32, 64 and 128 trials, and what annealing gains from it.
 
-    tensortune tune matmul 512 512 512 --strategy random --trials 2000 --out runs/matmul-random
+    tensortune tune matmul 512 512 512 --strategy random --trials 1500 --out runs/matmul-random
     python docs/scripts/replay_study.py runs/matmul-random [...] --json study.json
 
 Every folder holds one random run. Nothing is measured: the runs' records are played back. First

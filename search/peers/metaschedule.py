@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ from ..outcome import Outcome
 # How MetaSchedule stores a failure.
 _FAILED_S = 1e9
 # Its default number of trials between two generations.
-_TRIALS_PER_ITER = 64
+TRIALS_PER_ITER = 64
 
 
 def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder: Path) -> Outcome:
@@ -38,10 +39,10 @@ def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder:
         target=target,
         work_dir=str(folder / "work"),
         max_trials_global=trials,
-        num_trials_per_iter=_TRIALS_PER_ITER,
+        num_trials_per_iter=TRIALS_PER_ITER,
         seed=seed + 1,
     )
-    latencies = [_mean(record.run_secs) for record in database.get_all_tuning_records()]
+    latencies = _read_latencies(folder / "work" / "database_tuning_record.json")
     best = database.query_schedule(workload.mod, target, "main")
     return Outcome(
         mod=None if best is None else best.mod,
@@ -52,11 +53,13 @@ def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder:
     )
 
 
-def run_on_our_workers(workload: Workload, target: Any, trials: int, seed: int) -> Outcome:
+def run_on_our_workers(
+    workload: Workload, target: Any, trials: int, seed: int, per_iter: int
+) -> Outcome:
     """Its evolutionary search and its `XGBModel`, measured by `LocalMeasurer`.
 
     The loop is that of its task scheduler: measure a generation, commit it to the database, update
-    the model, tell the search.
+    the model, tell the search. Its model gives random scores until it has seen 100 samples.
     """
     began = time.monotonic()
     search = ms.search_strategy.EvolutionarySearch()
@@ -77,7 +80,7 @@ def run_on_our_workers(workload: Workload, target: Any, trials: int, seed: int) 
     with LocalMeasurer(workload, target) as measurer:
         make_reference(measurer)  # sets how long a candidate may run, as for ours
         spaces = context.generate_design_space()
-        search.pre_tuning(trials, _TRIALS_PER_ITER, spaces, database, model)
+        search.pre_tuning(trials, per_iter, spaces, database, model)
         while (found := search.generate_measure_candidates()) is not None:
             records = _measure(measurer, found, note)
             results = [_as_result(record) for record in records]
@@ -108,10 +111,17 @@ def _as_result(record: Record) -> Any:
     return ms.runner.RunnerResult(None, record.detail or str(record.failure))
 
 
-def _mean(run_secs: Any) -> float:
-    times = [float(second) for second in run_secs or []]
-    mean = sum(times) / len(times) if times else _FAILED_S
-    return mean if mean < _FAILED_S else float("inf")
+def _read_latencies(path: Path) -> list[float]:
+    """Mean seconds of every trial in the order of the file; the database itself sorts them.
+
+    A line is `[workload, [trace, run_secs, target, arguments]]`.
+    """
+    means = []
+    for line in path.read_text().splitlines():
+        times = [float(second) for second in json.loads(line)[1][1] or []]
+        mean = sum(times) / len(times) if times else _FAILED_S
+        means.append(mean if mean < _FAILED_S else float("inf"))
+    return means
 
 
 def _failures(latencies: Sequence[float], logs: Path) -> dict[str, int]:

@@ -8,7 +8,7 @@ import pytest
 
 from tensortune.data.candidate import Candidate, InvalidCandidate
 from tensortune.data.record import Record
-from tensortune.data.replay import ReplayMeasurer, UnknownCandidate
+from tensortune.data.replay import ReplayMeasurer, ReplaySpace, UnknownCandidate
 
 from ..contracts.synthetic import SyntheticSpace
 
@@ -104,3 +104,35 @@ def test_the_table_knows_every_legal_sample(synthetic_space: SyntheticSpace) -> 
     best = min(records, key=lambda record: record.latency_s)
     # 2 % of noise a repeat: its median of three stays within 10 %, five deviations.
     assert best.latency_s == pytest.approx(synthetic_space.latency(best.candidate), rel=0.1)
+
+
+def test_a_replayed_space_holds_the_stored_candidates_alone() -> None:
+    space = SyntheticSpace()
+    records = space.table()[::50]
+    stored = ReplaySpace(space, records)
+    known = {record.candidate for record in records}
+    rng = np.random.default_rng(0)
+    drawn = stored.sample(rng, 100)
+    assert set(drawn) <= known
+    moved = stored.neighbours(drawn, rng)
+    assert set(moved) <= known
+    assert all(a != b for a, b in zip(drawn, moved, strict=True))
+    assert stored.crossover(drawn[0], drawn[1], rng) in known
+    assert stored.schedule(drawn[0]).candidate == drawn[0]
+    assert stored.size == len(known)
+    stranger = next(r.candidate for r in space.table() if r.candidate not in known)
+    with pytest.raises(InvalidCandidate):
+        stored.schedule(stranger)
+
+
+def test_neighbours_in_a_replayed_space_are_near() -> None:
+    space = SyntheticSpace()
+    stored = ReplaySpace(space, space.table()[::10])
+    rng = np.random.default_rng(0)
+    drawn = stored.sample(rng, 200)
+
+    def distance(others: list[Candidate]) -> float:
+        apart = stored.encode(drawn) - stored.encode(others)
+        return float(np.abs(np.nan_to_num(apart)).mean())
+
+    assert distance(stored.neighbours(drawn, rng)) < 0.7 * distance(stored.sample(rng, 200))

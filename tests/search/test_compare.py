@@ -45,6 +45,12 @@ def test_equals_come_out_equal_and_the_slower_behind() -> None:
     assert result["strategies"]["slow"]["geomean_speed_vs"]["a"] < 1
 
 
+def test_one_seed_has_no_interval() -> None:
+    result = summarise(cells("a", 1.0, seeds=1) + cells("b", 1.0), ["a", "b"])
+    assert result["strategies"]["a"]["geomean_speed_vs_ci95"]["b"] == [None, None]
+    assert len(tables(result)) == 3
+
+
 def test_wall_clock_is_ours_over_metaschedules() -> None:
     result = summarise(cells("a", 0.1) + cells("metaschedule", 1.0), ["a", "metaschedule"])
     assert result["strategies"]["a"]["wall_ratio_vs_metaschedule"] == pytest.approx(0.1)
@@ -58,6 +64,7 @@ def test_a_failed_run_is_listed_and_left_out() -> None:
         {"workload": "w0", "label": "b", "seed": 0, "error": "exit code 1: boom"}
     ]
     assert len(result["workloads"]["w0"]["b"]["best_s_by_seed"]) == 2
+    assert result["strategies"]["b"]["wall_ratio_vs_metaschedule"] is None
     assert len(tables(result)) == 3
     json.dumps(result)
 
@@ -83,6 +90,10 @@ def test_entrants_are_read(text: str, entrant: Entrant) -> None:
         ("annealing:trials=0", "trials=N"),
         ("annealing:model=guess", "xgb"),
         ("annealing:speed=9", "none of"),
+        ("metaschedule:batch=4", "takes no batch"),
+        ("metaschedule-fast:model=none", "takes no model"),
+        ("numpy=random", "label"),
+        ("../x=random", "label"),
     ],
 )
 def test_entrants_that_cannot_be_are_refused(text: str, message: str) -> None:
