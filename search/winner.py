@@ -71,6 +71,8 @@ def choose_winner(
             if verdict.wrong and candidate in known
         ]
         for (candidate, contestant), verdict in zip(finals.ranking, verdicts, strict=True):
+            if candidate == UNTUNED and group and any(v.wrong for v in verdicts):
+                break  # the next group may hold a right one that beats it
             if verdict.right and contestant.times_s:
                 return Winner(
                     candidate,
@@ -121,8 +123,8 @@ def _time_finals(measurer: LocalMeasurer, space: Space, group: Sequence[Record])
         programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
     times = time_interleaved(measurer, programs)
     entries = list(zip(mods, times[: len(mods)], strict=True))
-    # The untuned program stands last in a group of candidates that are all wrong, unless it is
-    # faster than they are: the next group may hold a right one that beats it.
+    # Where the untuned program is slower than all of a group, it is not that group's to win: when
+    # the others are wrong, the next group may hold a right one that beats it.
     ranking = sorted(entries, key=lambda entry: entry[1].latency_s)
     if group:
         while ranking and ranking[-1][0] == UNTUNED:
