@@ -11,14 +11,17 @@ from typing import Any
 
 from .pool import Worker, WorkerGone, WorkerServer
 from .record import Failure
-from .worker import NumpyProgram, Program, Timed, Timing
+from .worker import Artifact, NumpyProgram, Program, Timed, Timing
 
 # A compile deadline is this many times the median so far, within these bounds. Random candidates
 # of one workload compile within a factor of three of each other, the few that unroll without end
 # apart, so ten times the median kills those alone.
-COMPILE_FACTOR = 10.0
-COMPILE_FLOOR_S = 1.5
+COMPILE_FACTOR = 8.0
+COMPILE_FLOOR_S = 1.0
 COMPILE_CEILING_S = 20.0
+
+# What a worker is asked to do with a program.
+_VERBS = {Program: "compile", NumpyProgram: "numpy", Artifact: "load"}
 
 
 @dataclass
@@ -64,7 +67,7 @@ class Builder:
         return min(COMPILE_CEILING_S, max(COMPILE_FLOOR_S, COMPILE_FACTOR * typical))
 
     def build(
-        self, programs: Sequence[Program | NumpyProgram], *, patient: bool = False
+        self, programs: Sequence[Program | NumpyProgram | Artifact], *, patient: bool = False
     ) -> list[Built]:
         """Compile all of them; the caller closes what is built.
 
@@ -81,8 +84,7 @@ class Builder:
                 while queue and len(running) < self.jobs:
                     index, program = queue.pop()
                     worker = self.server.fork()
-                    verb = "compile" if isinstance(program, Program) else "numpy"
-                    worker.ask(verb, program)
+                    worker.ask(_VERBS[type(program)], program)
                     running[worker.connection] = (index, worker, time.monotonic())
                 for connection in wait(list(running), timeout=0.02):
                     index, worker, start = running.pop(connection)

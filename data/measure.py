@@ -27,8 +27,8 @@ from .workload import Workload
 _WAVE = 64
 # A candidate this many times slower than the best so far is run twice, and one that is less slow
 # has a single repeat: they can't win, and a model needs no more to know that.
-_CUT_FACTOR = 4.0
-_BRIEF_FACTOR = 1.5
+CUT_FACTOR = 4.0
+BRIEF_FACTOR = 1.5
 # What the untuned program may take, in seconds a run.
 UNTUNED_LIMIT_S = 120.0
 
@@ -189,12 +189,12 @@ class LocalMeasurer:
         timing = Timing(
             self.repeats,
             self.repeat_s,
-            cut_s=_CUT_FACTOR * self.best_s,
-            brief_s=_BRIEF_FACTOR * self.best_s,
+            cut_s=CUT_FACTOR * self.best_s,
+            brief_s=BRIEF_FACTOR * self.best_s,
         )
         timed = time_built(built, timing, self._run_limit_s())
         if built.worker is not None:
-            built.worker.strike()  # it holds a copy of the arguments, and threads
+            built.worker.end()  # it holds a copy of the arguments, and threads
         if timed is None:
             return self._record(
                 candidate,

@@ -16,6 +16,7 @@ from .host import usable_cpus
 from .worker import KEPT_INPUT_SETS
 
 START_TIMEOUT_S = 120.0
+_END_S = 1.0
 
 
 class WorkerError(RuntimeError):
@@ -81,6 +82,12 @@ class Worker:
         """Send the signal that ends the process, and don't wait; `kill` still has to follow."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """End the process and wait until its memory is freed, which takes a core; as `strike`."""
+        self.strike()
+        if not self.connection.closed:
+            self.connection.poll(_END_S)  # its end of the socket closes after that
 
     def kill(self) -> None:
         """End the process, whatever it is doing; harmless when it has gone already."""

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 import psutil
@@ -34,6 +35,8 @@ from .workload import Workload
 # Input sets kept for the workers to inherit: a run's own, its reference's, and one to spare.
 KEPT_INPUT_SETS = 3
 _NO_MEMORY = "out of memory: it needs more than its limit"
+# How often a worker that has written an artifact looks whether it is still there.
+_WATCH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +48,28 @@ class Program:
         target: The target as JSON.
         inputs: Name of the input set that was sent to the server.
         memory_bytes: How much memory compiling and running may take.
+        artifact: Where the compiled program is written to, for others to load; nowhere if empty.
+            The worker ends when the file's folder is gone.
     """
 
     mod: str
     target: str
+    inputs: str
+    memory_bytes: int
+    artifact: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A program that was compiled before, by us or by others, into a file that TVM loads.
+
+    Attributes:
+        path: The file, with one function `main` in it.
+        inputs: Name of the input set that was sent to the server.
+        memory_bytes: How much memory loading and running may take.
+    """
+
+    path: str
     inputs: str
     memory_bytes: int
 
@@ -75,8 +96,8 @@ class Timing:
     Attributes:
         repeats: How many times to measure.
         repeat_s: The least that one measurement lasts; it runs the kernel as often as that takes.
-        cut_s: A kernel slower than this on its second run is not measured any further.
-        brief_s: A kernel slower than this on its first repeat is spared the others.
+        cut_s: A kernel slower than this when it is warm is not measured any further.
+        brief_s: A kernel slower than this on its first two repeats is spared the others.
         budget_s: No further repeat is begun once timing has lasted this long.
     """
 
@@ -98,6 +119,12 @@ class Timed:
 # Up to as many runs are timed by a loop of ours. TVM's own loop costs nothing a run, ours half a
 # microsecond, but TVM's begins with a run that is thrown away each time.
 _FEW_RUNS = 20
+# A cold run that is shorter, in seconds, says nothing about a warm one.
+_COLD_S = 10e-3
+# How long warming up lasts, in seconds: at least so many runs, or the longer time.
+_WARM_S = 3e-3
+_WARM_RUNS = 3
+_LONG_WARM_S = 15e-3
 
 
 class Kernel(Protocol):
@@ -114,30 +141,59 @@ class Kernel(Protocol):
 
 
 def measure(kernel: Kernel, timing: Timing) -> Timed:
-    """Time a kernel: the first time a cold run and a warm one to size the repeats, then these."""
+    """Time a kernel: the first time a cold run and a warm-up to size the repeats, then these."""
     start = time.perf_counter()
     if kernel.estimate_s is not None:
         if kernel.estimate_s < timing.budget_s:
             kernel.once()  # the caches are another program's, and the threads asleep
     else:
         cold = kernel.once()
-        # A cold run pays for page faults and threads: less than a third, for a kernel this slow.
-        if cold > min(1.3 * timing.cut_s, timing.budget_s):
+        _leave_pinned_cpus()
+        # A cold run pays for page faults and threads: some milliseconds, or a third.
+        if cold > min(max(1.3 * timing.cut_s, _COLD_S), timing.budget_s):
             return Timed((cold,), cut=cold > timing.cut_s)
-        warm = kernel.once()
+        warm = _settle(kernel)
         if warm > timing.cut_s:
             return Timed((warm,), cut=True)
-        if warm < timing.repeat_s / 20:  # the call's overhead counts
-            warm = kernel.many(max(1, round(timing.repeat_s / 20 / warm)))
         kernel.estimate_s = warm
     number = max(1, round(timing.repeat_s / kernel.estimate_s))
     repeats: list[float] = []
     while len(repeats) < timing.repeats:
         repeats.append(kernel.once() if number == 1 else kernel.many(number))
         late = time.perf_counter() - start > timing.budget_s
-        if late or repeats[0] > timing.brief_s:
+        slow = len(repeats) > 1 and min(repeats) > timing.brief_s
+        if late or slow:
             break
     return Timed(tuple(repeats), cut=False)
+
+
+def _settle(kernel: Kernel) -> float:
+    """Run until runs take as long as they will: seconds of the fastest run.
+
+    A kernel of 0.1 ms is at full speed after some ten runs. The second, and any other single one,
+    can take several times as long.
+    """
+    fastest, spent_s, runs = float("inf"), 0.0, 0
+    while spent_s < (_WARM_S if runs >= _WARM_RUNS else _LONG_WARM_S):
+        took_s = kernel.once()
+        fastest, spent_s, runs = min(fastest, took_s), spent_s + took_s, runs + 1
+    return fastest
+
+
+def _leave_pinned_cpus() -> None:
+    """Keep this thread off the CPUs that others of this process are pinned to.
+
+    TVM pins the threads of its pool, one a CPU, and lets the calling thread run on any. Linux may
+    leave it for tens of milliseconds on a CPU of the pool's, where a kernel takes twice as long and
+    more.
+    """
+    own = os.sched_getaffinity(0)
+    pinned: set[int] = set()
+    for thread in psutil.Process().threads():
+        cpus = os.sched_getaffinity(thread.id) if thread.id != os.getpid() else own
+        pinned |= cpus if len(cpus) < len(own) else set()
+    if pinned < own:
+        os.sched_setaffinity(0, own - pinned)
 
 
 class _Compiled:
@@ -206,12 +262,14 @@ class _Worker:
         self._connection = connection
         self._inputs = inputs
         self._kernel: _Compiled | _Called | None = None
+        self._folder: Path | None = None
 
     def serve(self) -> NoReturn:
         """Answer requests until the other side hangs up; never returns."""
         self._connection.send(("started", os.getpid()))
         while True:
             try:
+                self._watch()
                 verb, argument = self._connection.recv()
             except (EOFError, OSError):
                 os._exit(0)
@@ -227,6 +285,12 @@ class _Worker:
             except MemoryError:  # the arrays did not fit beside their pickle
                 self._connection.send(("failed", _NO_MEMORY))
 
+    def _watch(self) -> None:
+        """Wait for a request; end when the artifact's folder is gone, for nobody will ask then."""
+        while self._folder is not None and not self._connection.poll(_WATCH_S):
+            if not self._folder.is_dir():
+                os._exit(0)
+
     def do_compile(self, program: Program) -> float:
         """Compile and load; seconds taken."""
         _limit_memory(program.memory_bytes)
@@ -236,9 +300,20 @@ class _Worker:
         # The checks of the arguments' shapes and types run once a call, outside the kernel proper,
         # and take a tenth of the time to compile.
         with tvm.transform.PassContext(opt_level=3, config={"tirx.disable_assert": True}):
-            library = tvm.compile(mod, target=target).jit()
+            executable = tvm.compile(mod, target=target)
+        if program.artifact:
+            self._folder = Path(program.artifact).parent
+            _export(executable.mod, program.artifact)
         # Looking the function up is what makes LLVM emit machine code, half of all the work.
-        self._kernel = _Compiled(library, self._inputs[program.inputs])
+        self._kernel = _Compiled(executable.jit(), self._inputs[program.inputs])
+        return time.perf_counter() - start
+
+    def do_load(self, artifact: Artifact) -> float:
+        """Load what was compiled elsewhere; seconds taken."""
+        _limit_memory(artifact.memory_bytes)
+        start = time.perf_counter()
+        library = tvm.runtime.load_module(artifact.path)
+        self._kernel = _Compiled(library, self._inputs[artifact.inputs])
         return time.perf_counter() - start
 
     def do_numpy(self, program: NumpyProgram) -> float:
@@ -261,6 +336,15 @@ class _Worker:
         if self._kernel is None:
             raise RuntimeError("nothing is compiled")
         return self._kernel.run()
+
+
+def _export(library: Any, path: str) -> None:
+    """Write a compiled module as LLVM's bitcode: a millisecond, where machine code takes 30-90.
+
+    TVM chooses its loader by the file's suffix. The one for `.ll` reads bitcode as well as text.
+    """
+    library.write_to_file(f"{path}.bc")
+    os.rename(f"{path}.bc", path)
 
 
 def _last_line(error: Exception) -> str:

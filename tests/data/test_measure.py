@@ -135,7 +135,19 @@ def test_timing_spares_what_cannot_win() -> None:
     assert hopeless.runs == [1]
     assert measure(slow, timing).cut
     assert slow.runs == [1, 1]
-    assert measure(slowish, timing) == Timed((0.09,), cut=False)
+    assert measure(slowish, timing) == Timed((0.09, 0.09), cut=False)
+
+
+def test_a_short_run_that_took_long_is_not_believed() -> None:
+    """The first runs of a kernel can take ten times as long as the others."""
+
+    class Waking(Clock):
+        def once(self) -> float:
+            return super().once() * (10.0 if len(self.runs) < 4 else 1.0)
+
+    waking = Waking(1e-4)
+    timed = measure(waking, Timing(3, 0.01, cut_s=4e-4, brief_s=1.5e-4))
+    assert timed == Timed((1e-4,) * 3, cut=False)
 
 
 def test_a_worker_killed_from_outside_costs_one_candidate(measurer: LocalMeasurer) -> None:
