@@ -140,6 +140,10 @@ class ReplaySpace:
         """Draw stored candidates."""
         return [self.candidates[i] for i in rng.integers(len(self.candidates), size=n)]
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """Draw stored candidates, as `sample` does."""
+        return self.sample(rng, n)
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:

@@ -16,6 +16,7 @@ Features = npt.NDArray[np.float32]
 
 # More loops than a nest can have.
 MOST_LOOPS = 64
+_BELOW_1 = float(np.nextafter(1.0, 0.0))
 
 
 class Decision(Protocol):
@@ -42,6 +43,9 @@ class Decision(Protocol):
     def features(self, values: Sequence[Any]) -> Features:
         """Features of shape (values, width)."""
 
+    def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
+        """Values drawn at random, each in range with equal chance."""
+
     def freeze(self, value: Any) -> Any:
         """TVM's value as plain Python."""
 
@@ -62,6 +66,22 @@ def _count_tilings(extent: int, parts: int, innermost: int) -> int:
     if parts == 2:
         return len(last)
     return sum(_count_tilings(extent // d, parts - 1, extent) for d in last)
+
+
+def _draw_tiling(extent: int, parts: int, innermost: int, chance: float) -> tuple[int, ...]:
+    """The tiling that a number from [0, 1) chooses, all with equal chance."""
+    if parts == 1:
+        return (extent,)
+    left = chance * _count_tilings(extent, parts, innermost)
+    last, below = 1, 0
+    for divisor in (1, *_divisors(extent)):
+        if divisor > innermost:
+            break
+        last, left = divisor, left - below
+        below = _count_tilings(extent // divisor, parts - 1, extent)
+        if left < below:
+            break
+    return (*_draw_tiling(extent // last, parts - 1, extent, min(left / below, _BELOW_1)), last)
 
 
 @lru_cache(maxsize=4096)
@@ -125,6 +145,11 @@ class Tile:
         logs: Features = np.log2(sizes)
         return logs.reshape(len(values), self.parts)
 
+    def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
+        """Tilings, all with equal chance (as TVM's own sampler)."""
+        chances = rng.random(n).tolist()
+        return [_draw_tiling(self.extent, self.parts, self.innermost, c) for c in chances]
+
     def freeze(self, value: Any) -> Any:
         """A tuple of ints."""
         return tuple(int(size) for size in value)
@@ -163,6 +188,10 @@ class Category:
         """log2(1 + number)."""
         return _log2_above(self.values)[np.fromiter(values, dtype=np.intp)]
 
+    def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
+        """Indices."""
+        return rng.integers(len(self.values), size=n).tolist()
+
     def freeze(self, value: Any) -> Any:
         """An int."""
         return int(value)
@@ -199,6 +228,10 @@ class Location:
         """The index."""
         return np.fromiter(values, dtype=np.float32).reshape(-1, 1)
 
+    def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
+        """Indices that moves lead to, legal at once or not."""
+        return rng.integers(-2, self.ceiling + 1, size=n).tolist()
+
     def freeze(self, value: Any) -> Any:
         """An int."""
         return int(value)
@@ -214,6 +247,11 @@ class Sketch:
     def tunable(self) -> tuple[int, ...]:
         """Positions of the decisions that have more than one value."""
         return tuple(i for i, decision in enumerate(self.decisions) if decision.size > 1)
+
+    def draw(self, n: int, rng: np.random.Generator) -> list[tuple[Any, ...]]:
+        """Points with every decision drawn on its own."""
+        columns = [decision.draw(n, rng) for decision in self.decisions]
+        return list(zip(*columns, strict=True)) if columns else [()] * n
 
     def features(self, points: Sequence[tuple[Any, ...]]) -> Features:
         """Features of at least one point: of shape (points, columns), decision by decision."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +25,8 @@ from .workload import Workload
 
 # A replayed module weighs a few hundred kB; the cache holds a tuning batch and its drafts.
 _CACHE_SIZE = 512
+# What follows is the end of a sampling instruction's line.
+_DECISION = re.compile(r", decision=.*")
 
 
 def tune_context(
@@ -64,17 +67,34 @@ class SketchSpace:
     A candidate's point is `(sketch, (decision, ...))`: the sketch's number, then one entry for each
     sampling instruction of the sketch in its order: a tuple of tile sizes, the index of a category,
     or the index of a loop (-1 the root, -2 inlined).
+
+    Args:
+        workload: The workload.
+        target: The target.
+        sketches: The schedules that the space is made of; by default those that the default rules
+            for the target generate.
+        postprocs: The post-processors that go with given sketches. What they were initialised with
+            must outlive the space.
     """
 
     name = "sketch"
 
-    def __init__(self, workload: Workload, target: tvm.target.Target) -> None:
+    def __init__(
+        self,
+        workload: Workload,
+        target: tvm.target.Target,
+        *,
+        sketches: Sequence[Any] | None = None,
+        postprocs: Sequence[Any] = (),
+    ) -> None:
         self.workload = workload
         self.target = target
-        self._context = tune_context(workload.mod, target)
-        self._postprocs = list(self._context.space_generator.postprocs)
-        spaces = self._context.generate_design_space()
-        traces = [schedule.trace for schedule in spaces]
+        if sketches is None:
+            self._context = tune_context(workload.mod, target)
+            postprocs = self._context.space_generator.postprocs
+            sketches = self._context.generate_design_space()
+        self._postprocs = list(postprocs)
+        traces = [schedule.trace for schedule in sketches]
         if not traces:  # nothing that the rules know: the program as it stands
             traces = [Schedule(workload.mod).trace]
         self._traces = traces
@@ -106,6 +126,18 @@ class SketchSpace:
             except InvalidCandidate:
                 continue
         return drawn
+
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """Draw every decision on its own, without TVM: microseconds a candidate.
+
+        Unlike what `sample` draws these may be illegal, or another candidate in other words.
+        """
+        counts = rng.multinomial(n, [1.0 / len(self.sketches)] * len(self.sketches)).tolist()
+        return [
+            Candidate(self.name, (index, point))
+            for index, count in enumerate(counts)
+            for point in self.sketches[index].draw(count, rng)
+        ]
 
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
@@ -196,6 +228,14 @@ class SketchSpace:
                 raise InvalidCandidate(f"{decision.key}: {value} is out of range")
         return self._replay(index, decisions, 1)
 
+    def find(self, trace: Any) -> Candidate | None:
+        """The candidate whose decisions a trace holds; None when no sketch leads to the trace."""
+        steps = _steps(trace)
+        for index, (known, sketch) in enumerate(zip(self._traces, self.sketches, strict=True)):
+            if len(trace.decisions) == len(sketch.decisions) and _steps(known) == steps:
+                return Candidate(self.name, (index, self._read_back(index, trace)))
+        return None
+
     def _read(self, candidate: Candidate) -> tuple[int, tuple[Any, ...]]:
         point = candidate.point
         if candidate.space != self.name or len(point) != 2:
@@ -281,6 +321,14 @@ class SketchSpace:
                 start = starts[decision.key]
                 columns[-1] += range(start, start + decision.width)
         return columns, width
+
+
+def _steps(trace: Any) -> list[str]:
+    """What a trace does up to the post-processors, whatever its decisions.
+
+    Without the instructions that lead nowhere: MetaSchedule's own search strips them.
+    """
+    return [_DECISION.sub("", line) for line in trace.simplified(True).as_python()]
 
 
 def _depth(schedule: Any) -> int:

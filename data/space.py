@@ -46,6 +46,9 @@ class Space(Protocol):
     def sample(self, rng: np.random.Generator, n: int) -> list[Candidate]:
         """Draw `n` candidates independently (duplicates are possible)."""
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """Draw about as `sample` does, in microseconds: a draw may be illegal or not canonical."""
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:

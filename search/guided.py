@@ -85,6 +85,8 @@ class Frontier:
     def offer(self, candidates: Sequence[Candidate], scores: Scores) -> bool:
         """Take in those that are better than the worst one kept; whether there were any."""
         entered = False
+        if self.capacity < 1:
+            return False
         floor = self._heap[0][0] if len(self._heap) == self.capacity else -math.inf
         for i in np.flatnonzero(scores > floor).tolist():
             candidate, score = candidates[i], float(scores[i])
@@ -103,9 +105,9 @@ class Frontier:
             entered = True
         return entered
 
-    def ranked(self) -> list[Candidate]:
-        """What is kept, the best first."""
-        return [candidate for _, _, candidate in sorted(self._heap, reverse=True)]
+    def ranked(self) -> list[tuple[float, Candidate]]:
+        """What is kept, with its scores, the best first."""
+        return [(score, candidate) for score, _, candidate in sorted(self._heap, reverse=True)]
 
 
 def draw_new(
@@ -140,27 +142,39 @@ class GuidedSearch(ABC):
     """A strategy that walks the space by the model's scores, many candidates at a time.
 
     While all scores are equal (no model yet) there is nothing to follow, and candidates are drawn
-    at random. The walk starts where the one before ended, and a part of it from the fastest
-    measured candidates.
+    at random. Otherwise every ask looks wide and near. Wide: a share of the proposals are the best
+    of many random candidates. Near: the others are the best of a walk, which starts from these,
+    from where the walk before ended, and from the fastest measured candidates.
 
-    Drawing a candidate may be a thousand times as dear as moving one (TVM has to replay it), so
-    walks start from the candidates that were drawn to be proposed anyway.
+    A walk alone finds what a model of few trials overrates: far from all that was measured its
+    errors add up. The best of a few thousand random candidates are overrated by less (see
+    `docs/models.md`).
 
     Args:
         space: Where to search.
         seed: Seed of all draws.
         width: Candidates that walk side by side.
         measured: Share of them that starts from the fastest measured candidates.
+        guesses: Random candidates that are scored in each ask.
+        wide: Share of the proposals that are the best of these.
     """
 
-    def __init__(self, space: Space, seed: int, width: int, measured: float) -> None:
+    def __init__(
+        self, space: Space, seed: int, width: int, measured: float, guesses: int, wide: float
+    ) -> None:
         if width < 1:
             raise ValueError(f"at least 1 candidate has to walk, not {width}")
         if not 0 <= measured <= 1:
             raise ValueError(f"measured is a share from 0 to 1, not {measured}")
+        if guesses < 0:
+            raise ValueError(f"guesses has to be 0 or more, not {guesses}")
+        if not 0 <= wide <= 1:
+            raise ValueError(f"wide is a share from 0 to 1, not {wide}")
         self.space = space
         self.seed = seed
         self.measured = measured
+        self.guesses = guesses
+        self.wide = wide
         self._width = width
         self._rng = np.random.default_rng(seed)
         self._memory = Memory()
@@ -207,15 +221,22 @@ class GuidedSearch(ABC):
         """
 
     def _guided(self, n: int, score: Score, scores: Scores, spread: float) -> list[Candidate]:
-        top = Frontier(n, self._memory.is_welcome)
+        guesses = self.space.guess(self._rng, self.guesses)
+        guessed = finite_scores(score, guesses) if guesses else np.empty(0)
+        wide = Frontier(round(n * self.wide), self._memory.is_welcome)
+        wide.offer(guesses, guessed)
+        found = wide.ranked()
+        taken = {candidate for _, candidate in found}
+        top = Frontier(n - len(found), lambda c: c not in taken and self._memory.is_welcome(c))
         best = self._memory.best(round(self.measured * self._width))
-        kept = np.argsort(-scores, kind="stable")[: self._width - len(best)]
-        starts = best + [self._states[i] for i in kept]
+        known = self._states + guesses
+        ranked = np.argsort(-np.concatenate([scores, guessed]), kind="stable")
+        starts = best + [known[i] for i in ranked[: self._width - len(best)]]
         states = list(islice(cycle(starts), self._width))
         at_start = finite_scores(score, states)
         top.offer(states, at_start)
         self._states = self._walk(states, at_start, score, top, spread)
-        return top.ranked()
+        return [c for _, c in sorted(top.ranked() + found, key=lambda pair: -pair[0])]
 
     def _draw(self, n: int, found: Sequence[Candidate]) -> list[Candidate]:
         taken = set(found)

@@ -6,24 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
-import numpy as np
-
-from ..data.candidate import Candidate, InvalidCandidate
+from ..data.candidate import Candidate
 from ..data.measure import Measurer
 from ..data.record import Record
-from ..data.space import Scheduled, Space
+from ..data.space import Space
 from ..data.store import Store
 from .base import Strategy, Trial
-from .batch import select
-from .scoring import NoScorer, Scorer
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-# Give up on a strategy that proposes nothing new and legal in as many rounds.
-_PATIENCE = 5
+from .proposer import Proposer
+from .scoring import Scorer
 
 
 @dataclass(frozen=True)
@@ -125,20 +116,24 @@ class Tuner:
         self.strategy = strategy
         self.measurer = measurer
         self.store = store
-        self.scorer = scorer or NoScorer()
         self.batch = batch
-        self.drafts = drafts if scorer is not None else 1
-        self.epsilon = epsilon
-        self.diversity = diversity
         self.seed = seed
-        self._rng = np.random.default_rng([seed, 1])  # the strategy's own starts from the seed
+        self.proposer = Proposer(
+            space,
+            strategy,
+            scorer=scorer,
+            drafts=drafts,
+            epsilon=epsilon,
+            diversity=diversity,
+            seed=seed,
+        )
         self.records: list[Record] = []
         self.status = Status(budget)
         self._left = {record.candidate: record for record in stored}
         self._spent_s = spent_s
         self._on_status = on_status
-        self._tried: set[Candidate] = set()
         self._batches = 0
+        self._illegal = 0
 
     def run(self) -> list[Record]:
         """Tune; every record of the run, stored ones included, in the order they were told."""
@@ -166,67 +161,11 @@ class Tuner:
 
     def _propose(self, n: int) -> list[Candidate]:
         """Up to `n` canonical, legal candidates that were never tried."""
-        start = time.monotonic()
-        before = self.status.seconds["model"]
-        # Before anything was learnt one draft is as good as another, and replaying is not free.
-        drafts = self.drafts if self.records else 1
-        drafted = self._draft(n * drafts, at_least=n)
-        batch = list(drafted)[:n] if drafts == 1 else self._pick(drafted, n)
-        spent_s = time.monotonic() - start
-        self.status.seconds["search"] += spent_s - (self.status.seconds["model"] - before)
+        batch = [scheduled.candidate for scheduled in self.proposer.propose(n)]
+        self.status.failures["invalid"] += self.proposer.invalid - self._illegal
+        self._illegal = self.proposer.invalid
+        self.status.seconds.update(self.proposer.seconds)
         return batch
-
-    def _pick(self, drafted: dict[Candidate, Scheduled], n: int) -> list[Candidate]:
-        """The batch: the drafts that verify best, unlike one another, and a few random ones."""
-        found = len(drafted)
-        for candidate in self.space.sample(self._rng, 1 + int(self.epsilon * n)):
-            scheduled = self._replay(candidate)
-            if scheduled is not None:
-                drafted.setdefault(scheduled.candidate, scheduled)
-        candidates = list(drafted)
-        picked = select(
-            candidates,
-            self._timed(self.scorer.verify, list(drafted.values())),
-            self.space.encode(candidates),
-            n,
-            self._rng,
-            epsilon=self.epsilon,
-            diversity=self.diversity,
-            fresh=range(found, len(candidates)),
-        )
-        return [candidates[i] for i in picked]
-
-    def _draft(self, n: int, at_least: int) -> dict[Candidate, Scheduled]:
-        """Ask the strategy, and replay what it proposes."""
-        drafted: dict[Candidate, Scheduled] = {}
-        for _ in range(_PATIENCE):
-            asked = self.strategy.ask(
-                n - len(drafted), lambda found: self._timed(self.scorer.draft, found)
-            )
-            for candidate in asked:
-                scheduled = self._replay(candidate)
-                if scheduled is not None:
-                    drafted[scheduled.candidate] = scheduled
-            if len(drafted) >= at_least or not asked:
-                break
-        return drafted
-
-    def _replay(self, candidate: Candidate) -> Scheduled | None:
-        """The candidate as a program; None when it is illegal or was tried already."""
-        try:
-            scheduled = self.space.schedule(candidate)
-        except InvalidCandidate:
-            self.status.failures["invalid"] += 1
-            return None
-        return None if scheduled.candidate in self._tried else scheduled
-
-    def _timed(self, work: Callable[[_T], _R], argument: _T) -> _R:
-        """Call the model, and count the seconds as its own."""
-        start = time.monotonic()
-        try:
-            return work(argument)
-        finally:
-            self.status.seconds["model"] += time.monotonic() - start
 
     def _run_batch(self, batch: Sequence[Candidate], began: float) -> None:
         known = [self._left[c] for c in batch if c in self._left]
@@ -261,10 +200,6 @@ class Tuner:
             if not noted:
                 self.status.count(record)
             self._left.pop(record.candidate, None)
-            self._tried.add(record.candidate)
             self.records.append(record)
-        trials = [Trial(record.candidate, record) for record in records]
-        start = time.monotonic()
-        self.strategy.tell(trials)
-        self.status.seconds["search"] += time.monotonic() - start
-        self._timed(self.scorer.learn, trials)
+        self.proposer.tell([Trial(record.candidate, record) for record in records])
+        self.status.seconds.update(self.proposer.seconds)

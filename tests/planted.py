@@ -130,6 +130,9 @@ class PlantedSpace:
         names = list(self.modules)
         return [self.candidate(names[i]) for i in rng.integers(len(names), size=n)]
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        return self.sample(rng, n)
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:

@@ -50,6 +50,8 @@ CASES = {
             "start_temperature": 0.01,
             "patience": 1,
             "measured": 0.0,
+            "guesses": 100,
+            "wide": 0.0,
         },
     ),
     "evolution": StrategyCase(
@@ -60,6 +62,8 @@ CASES = {
             "mutation": 0.2,
             "elite": 0.0,
             "measured": 0.0,
+            "guesses": 100,
+            "wide": 0.0,
         },
     ),
 }
@@ -77,6 +81,9 @@ class TinySpace:
 
     def sample(self, rng: np.random.Generator, n: int) -> list[Candidate]:
         return [_tiny(int(i)) for i in rng.integers(self._count, size=n)]
+
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        return self.sample(rng, n)
 
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator

@@ -41,6 +41,10 @@ class SyntheticSpace:
         """Uniform vectors of decisions; some are illegal, some not canonical."""
         return [_candidate(row) for row in rng.integers(0, EXTENTS, size=(n, len(EXTENTS)))]
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        """As `sample`, which costs nothing here."""
+        return self.sample(rng, n)
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:

@@ -14,7 +14,7 @@ import pytest
 
 from tensortune.data.candidate import Candidate, InvalidCandidate
 from tensortune.data.sketch import Category, Location, Sketch, Tile
-from tensortune.data.sketch_space import SketchSpace
+from tensortune.data.sketch_space import SketchSpace, tune_context
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import workload
 
@@ -166,6 +166,29 @@ def test_others_move_anywhere_else() -> None:
     assert Location("block", 1).legal(5)
     assert Location("block", 1).moves(5) == (-2, -1, 0, 1)
     assert not Location("block", 1).legal(10**6)
+
+
+def test_a_space_of_given_sketches_is_the_same(name: str) -> None:
+    space = space_of(name)
+    context = tune_context(space.workload.mod, space.target)
+    given = SketchSpace(
+        space.workload,
+        space.target,
+        sketches=context.generate_design_space(),
+        postprocs=context.space_generator.postprocs,
+    )
+    assert given.sketches == space.sketches
+    assert given.sample(np.random.default_rng(0), 3) == space.sample(np.random.default_rng(0), 3)
+
+
+def test_a_trace_leads_back_to_its_candidate(name: str) -> None:
+    space = space_of(name)
+    for candidate in samples_of(name):
+        trace = space.schedule(candidate).trace
+        assert space.find(trace) == candidate
+        assert space.find(trace.simplified(True)) == candidate
+    other = SketchSpace(workload("conv1d", 1, 32, 16, 16, 3, 1, 1), space.target)
+    assert other.find(trace) is None
 
 
 def test_the_intrinsics_of_gpus_are_never_loaded() -> None:

@@ -23,6 +23,9 @@ class Line:
     def sample(self, rng: np.random.Generator, n: int) -> list[Candidate]:
         return [point(int(i)) for i in rng.integers(SIDE // 10, size=n)]
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        return self.sample(rng, n)
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:
@@ -85,6 +88,8 @@ def warm(strategy: SimulatedAnnealing) -> SimulatedAnnealing:
 
 
 def anneal(**options: float) -> SimulatedAnnealing:
+    """With nothing but the walk."""
+    options = {"guesses": 0, "wide": 0.0} | options
     return SimulatedAnnealing(Line(), 0, **options)  # type: ignore[arg-type]
 
 
@@ -152,6 +157,15 @@ def test_random_ones_fill_what_the_walk_does_not_find() -> None:
     strategy = warm(anneal(steps=1, chains=1))
     asked = strategy.ask(50, Counter())
     assert len(set(asked)) == 50
+
+
+def test_a_share_of_the_proposals_is_the_best_of_many_random_ones() -> None:
+    strategy = warm(anneal(guesses=1000, wide=0.5, steps=200, patience=200))
+    asked = [at(c) for c in strategy.ask(8, Counter())]
+    assert len(set(asked)) == 8
+    assert sorted(asked)[:4] == sorted(asked[4:])
+    assert 90 < min(asked[4:])  # samples lie below 100
+    assert min(asked[:4]) > 100
 
 
 def test_a_candidate_that_never_comes_back_is_given_up() -> None:

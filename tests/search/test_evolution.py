@@ -28,6 +28,9 @@ class Bits:
         """Few bits are set."""
         return [genome(row) for row in (rng.random((n, GENES)) < 0.2).astype(int).tolist()]
 
+    def guess(self, rng: np.random.Generator, n: int) -> list[Candidate]:
+        return self.sample(rng, n)
+
     def neighbours(
         self, candidates: Sequence[Candidate], rng: np.random.Generator
     ) -> list[Candidate]:
@@ -68,6 +71,7 @@ def ones(candidates: Sequence[Candidate]) -> npt.NDArray[np.float64]:
 def warm(**options: float) -> tuple[Evolution, Bits]:
     """After a batch without a model."""
     space = Bits()
+    options = {"guesses": 0, "wide": 0.0, "generations": 50} | options
     strategy = Evolution(space, 0, **options)  # type: ignore[arg-type]
     tell(strategy, strategy.ask(16, lambda c: np.zeros(len(c))))
     return strategy, space

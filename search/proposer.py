@@ -1,0 +1,146 @@
+"""Draft, verify, pick: from a strategy's proposals to the next batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from ..data.candidate import Candidate, InvalidCandidate
+from ..data.space import Scheduled, Space
+from .base import Strategy, Trial
+from .batch import select
+from .scoring import NoScorer, Scorer
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+# Give up on a strategy that proposes nothing new and legal in as many rounds.
+_PATIENCE = 5
+
+
+class Proposer:
+    """Proposes batches, and learns what came of them. Never measures.
+
+    Args:
+        space: Where to search.
+        strategy: What proposes drafts.
+        scorer: What scores candidates; by default nothing does.
+        drafts: Candidates that the strategy is asked for, for each one of a batch: these are
+            replayed, scored as programs, and the batch is picked from them.
+        epsilon: Share of a batch that is drawn at random.
+        diversity: Weight of decision values that the batch does not have yet, against scores.
+        seed: Seed of these draws; the strategy has its own.
+        informed: Whether the scorer knows something before the first trial.
+        program: What tells programs apart; by default their candidates do. Some decisions change
+            nothing, so that several candidates are one program, which is tried once then.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        strategy: Strategy,
+        *,
+        scorer: Scorer | None = None,
+        drafts: int = 3,
+        epsilon: float = 0.05,
+        diversity: float = 0.1,
+        seed: int = 0,
+        informed: bool = False,
+        program: Callable[[Scheduled], Hashable] | None = None,
+    ) -> None:
+        self.space = space
+        self.strategy = strategy
+        self.scorer = scorer or NoScorer()
+        self.drafts = drafts if scorer is not None else 1
+        self.epsilon = epsilon
+        self.diversity = diversity
+        self.invalid = 0
+        self.seconds = {"search": 0.0, "model": 0.0}
+        self._rng = np.random.default_rng([seed, 1])  # the strategy's own starts from the seed
+        self._program = program
+        self._tried: set[Hashable] = set()
+        self._informed = informed
+
+    def propose(self, n: int) -> list[Scheduled]:
+        """Up to `n` legal candidates that were never tried, canonical, the best first."""
+        start = time.monotonic()
+        before = self.seconds["model"]
+        # Before anything was learnt one draft is as good as another, and replaying is not free.
+        drafts = self.drafts if self._tried or self._informed else 1
+        drafted = self._draft(n * drafts, at_least=n)
+        batch = drafted[:n] if drafts == 1 else self._pick(drafted, n)
+        self.seconds["search"] += time.monotonic() - start - (self.seconds["model"] - before)
+        return batch
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Learn what came of candidates, failures included; they are not proposed again."""
+        if self._program is None:
+            self._tried.update(trial.candidate for trial in trials)
+        else:
+            replayed = [self.space.schedule(trial.candidate) for trial in trials]
+            self._tried.update(map(self._program, replayed))
+        start = time.monotonic()
+        self.strategy.tell(trials)
+        self.seconds["search"] += time.monotonic() - start
+        self._timed(self.scorer.learn, trials)
+
+    def _pick(self, drafted: list[Scheduled], n: int) -> list[Scheduled]:
+        """The batch: the drafts that verify best, unlike one another, and a few random ones."""
+        found = len(drafted)
+        fresh = self.space.sample(self._rng, 1 + int(self.epsilon * n))
+        drafted = list(self._add(fresh, {self._key(one): one for one in drafted}).values())
+        if not drafted:
+            return []
+        candidates = [one.candidate for one in drafted]
+        picked = select(
+            candidates,
+            self._timed(self.scorer.verify, drafted),
+            self.space.encode(candidates),
+            n,
+            self._rng,
+            epsilon=self.epsilon,
+            diversity=self.diversity,
+            fresh=range(found, len(candidates)),
+        )
+        return [drafted[i] for i in picked]
+
+    def _draft(self, n: int, at_least: int) -> list[Scheduled]:
+        """Ask the strategy, and replay what it proposes."""
+        drafted: dict[Hashable, Scheduled] = {}
+        for _ in range(_PATIENCE):
+            asked = self.strategy.ask(
+                n - len(drafted), lambda found: self._timed(self.scorer.draft, found)
+            )
+            self._add(asked, drafted)
+            if len(drafted) >= at_least or not asked:
+                break
+        return list(drafted.values())
+
+    def _add(
+        self, candidates: Sequence[Candidate], drafted: dict[Hashable, Scheduled]
+    ) -> dict[Hashable, Scheduled]:
+        """Replay candidates, and add those that are legal and new."""
+        for candidate in candidates:
+            try:
+                scheduled = self.space.schedule(candidate)
+            except InvalidCandidate:
+                self.invalid += 1
+                continue
+            key = self._key(scheduled)
+            if key not in self._tried:
+                drafted.setdefault(key, scheduled)
+        return drafted
+
+    def _key(self, scheduled: Scheduled) -> Hashable:
+        return scheduled.candidate if self._program is None else self._program(scheduled)
+
+    def _timed(self, work: Callable[[_T], _R], argument: _T) -> _R:
+        """Call the model, and count the seconds as its own."""
+        start = time.monotonic()
+        try:
+            return work(argument)
+        finally:
+            self.seconds["model"] += time.monotonic() - start

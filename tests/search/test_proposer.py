@@ -1,0 +1,69 @@
+"""A batch holds legal candidates that were never tried, each program once."""
+
+import numpy as np
+import pytest
+
+from tensortune.data.space import Scheduled
+from tensortune.search.annealing import SimulatedAnnealing
+from tensortune.search.base import Trial
+from tensortune.search.proposer import Proposer
+from tensortune.search.random_search import RandomSearch
+
+from ..contracts.strategies import Oracle, TinySpace, trials_of
+from ..contracts.synthetic import SyntheticSpace
+
+SPACE = SyntheticSpace()
+
+
+def parity(scheduled: Scheduled) -> int:
+    point = scheduled.candidate.point[0]
+    assert isinstance(point, int)
+    return point % 8
+
+
+def test_no_candidate_is_proposed_twice() -> None:
+    proposer = Proposer(SPACE, SimulatedAnnealing(SPACE, 1), scorer=Oracle(SPACE))
+    seen = []
+    for _ in range(4):
+        batch = [scheduled.candidate for scheduled in proposer.propose(8)]
+        assert len(batch) == 8
+        proposer.tell(trials_of(batch))
+        seen += batch
+    assert len(set(seen)) == 32
+
+
+def test_the_scorer_picks_from_the_drafts() -> None:
+    batches = []
+    for scorer in (None, Oracle(SPACE)):
+        proposer = Proposer(SPACE, SimulatedAnnealing(SPACE, 1), scorer=scorer)
+        for _ in range(2):
+            batch = [scheduled.candidate for scheduled in proposer.propose(8)]
+            proposer.tell(trials_of(batch))
+        batches.append(np.median([SPACE.latency(candidate) for candidate in batch]))
+    assert batches[1] < batches[0]
+
+
+def test_an_informed_scorer_picks_the_first_batch_too() -> None:
+    medians = []
+    for informed in (False, True):
+        proposer = Proposer(
+            SPACE, RandomSearch(SPACE, 1), scorer=Oracle(SPACE), drafts=8, informed=informed
+        )
+        batch = [scheduled.candidate for scheduled in proposer.propose(8)]
+        medians.append(np.median([SPACE.latency(candidate) for candidate in batch]))
+    assert medians[1] < medians[0]
+
+
+@pytest.mark.parametrize("drafts", [1, 3])
+def test_a_program_is_tried_once_whatever_its_decisions(drafts: int) -> None:
+    space = TinySpace(32)
+    proposer = Proposer(
+        space, RandomSearch(space, 1), scorer=Oracle(space), drafts=drafts, program=parity
+    )
+    found = []
+    table = {record.candidate: record for record in space.table()}
+    for _ in range(20):
+        batch = proposer.propose(3)
+        found += [parity(scheduled) for scheduled in batch]
+        proposer.tell([Trial(one.candidate, table[one.candidate]) for one in batch])
+    assert sorted(found) == list(range(8))
