@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +14,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .data.install import InstallError, check_install
+from .cli_common import console, errors, guard, load
+from .cli_store import store_app
 from .data.operators import OPERATORS
 from .data.signature import WorkloadError
 
@@ -28,41 +28,7 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(no_args_is_help=True, help="Measure tensortune itself.")
 app.add_typer(bench_app, name="bench")
-
-_errors = Console(stderr=True)
-_console = Console()
-
-
-def _load(module: str) -> Any:
-    """A module of ours that needs TVM, after a check that TVM can run.
-
-    Loaded on use, so that `--help` and `list` answer at once.
-    """
-    check_install()
-    return import_module(module, __package__)
-
-
-def _fail(message: str, code: int = 2) -> typer.Exit:
-    _errors.print(f"[bold red]error:[/] {message}", highlight=False, markup=True, soft_wrap=True)
-    return typer.Exit(code)
-
-
-def _guard(command: Callable[[], None]) -> None:
-    """Run a command's body; what the user can mend becomes one line and exit code 2.
-
-    An interrupt becomes exit code 130, and a failure of a program that is tuned, exit code 1.
-    """
-    try:
-        command()
-    except KeyboardInterrupt:
-        _errors.print("interrupted", highlight=False)
-        raise typer.Exit(130) from None
-    except (ValueError, OSError, InstallError) as error:
-        raise _fail(escape(str(error))) from None
-    except MemoryError as error:
-        raise _fail(f"this machine has too little memory for it: {escape(str(error))}") from None
-    except RuntimeError as error:
-        raise _fail(escape(str(error)), 1) from None
+app.add_typer(store_app, name="store")
 
 
 @app.command("list")
@@ -76,17 +42,17 @@ def list_operators(
     Example: tensortune list --suite ansor
     """
     if suite is not None:
-        _guard(lambda: _list_suite(suite))
+        guard(lambda: _list_suite(suite))
         return
     for operator in OPERATORS.values():
         parameters = (
             name if default is None else f"[{name}={default}]"
             for name, default in operator.parameters
         )
-        _console.print(f"[bold]{operator.name}[/] {escape(' '.join(parameters))}", soft_wrap=True)
-        _console.print(f"    {escape(operator.summary)}", highlight=False, soft_wrap=True)
+        console.print(f"[bold]{operator.name}[/] {escape(' '.join(parameters))}", soft_wrap=True)
+        console.print(f"    {escape(operator.summary)}", highlight=False, soft_wrap=True)
         example = " ".join(map(str, operator.example))
-        _console.print(
+        console.print(
             f"    [dim]tensortune tune {operator.name} {example}[/]",
             highlight=False,
             soft_wrap=True,
@@ -94,8 +60,8 @@ def list_operators(
 
 
 def _list_suite(name: str) -> None:
-    for workload in _load(".data.suites").suite(name):
-        _console.print(workload.key, highlight=False, soft_wrap=True)
+    for workload in load(".data.suites").suite(name):
+        console.print(workload.key, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -141,7 +107,7 @@ def tune(
 
     def body() -> None:
         began = time.monotonic()
-        module = _load(".search.tune")
+        module = load(".search.tune")
         imported_s = time.monotonic() - began
         workload = _workload(operator, shape or [], dtype)
         folder = out if out is not None or resume else _new_folder(workload.key)
@@ -160,23 +126,23 @@ def tune(
                 quiet=quiet,
             )
         except KeyboardInterrupt:
-            _errors.print(f"what was measured is in {folder}; go on with --out {folder} --resume")
+            errors.print(f"what was measured is in {folder}; go on with --out {folder} --resume")
             raise
         notes = [str(problem) + " was skipped" for problem in result.problems]
         notes += result.save(folder)
-        _load(".search.show").show_result(result, folder, notes, console)
+        load(".search.show").show_result(result, folder, notes, console)
         if json_file is not None:
             summary = result.summary()
             summary["wall_s"] += imported_s
             summary["seconds"]["setup"] += imported_s
-            _load(".search.run_folder").write_json(json_file, summary)
+            load(".search.run_folder").write_json(json_file, summary)
 
-    _guard(body)
+    guard(body)
 
 
 def _workload(operator: str, shape: list[str], dtype: str) -> Any:
     """The workload that a command line names."""
-    module = _load(".data.workload")
+    module = load(".data.workload")
     if operator.endswith(".py"):
         if shape:
             raise WorkloadError("a TVMScript file takes no parameters")
@@ -234,12 +200,12 @@ def explain(
     """
 
     def body() -> None:
-        found = _load(".search.explain").explain(folder)
-        _load(".search.show").show_explanation(found, _console)
+        found = load(".search.explain").explain(folder)
+        load(".search.show").show_explanation(found, console)
         if json_file is not None:
-            _load(".search.run_folder").write_json(json_file, asdict(found))
+            load(".search.run_folder").write_json(json_file, asdict(found))
 
-    _guard(body)
+    guard(body)
 
 
 @app.command()
@@ -265,7 +231,7 @@ def doctor(
             escape(finding.found),
             escape(finding.advice),
         )
-    _console.print(table)
+    console.print(table)
     if json_file is not None:
         json_file.write_text(json.dumps([asdict(finding) for finding in findings], indent=2))
     if any(finding.status == "fail" for finding in findings):
@@ -300,32 +266,32 @@ def compare(
     """
 
     def body() -> None:
-        module = _load(".search.compare")
+        module = load(".search.compare")
         entrants = [module.Entrant.parse(text) for text in strategies.split(",")]
         chosen = [item for name in workloads for item in _workloads(name)]
 
         def say(line: str) -> None:
-            _console.print(line, highlight=False, markup=False, soft_wrap=True)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
         result = module.compare(
             chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
         )
-        for table in _load(".search.compare_stats").tables(result):
-            _console.print()
-            _console.print(table)
+        for table in load(".search.compare_stats").tables(result):
+            console.print()
+            console.print(table)
         for cell in result["left_out"]:
-            _console.print(f"left out: {cell}", highlight=False, markup=False)
+            console.print(f"left out: {cell}", highlight=False, markup=False)
         if json_file is not None:
-            _load(".search.run_folder").write_json(json_file, result)
+            load(".search.run_folder").write_json(json_file, result)
 
-    _guard(body)
+    guard(body)
 
 
 def _workloads(name: str) -> list[Any]:
     """The workloads of a suite or a part of it, or the one that a key names."""
     if "(" in name or name.endswith(".py"):
         return [_workload(name, [], "float32")]
-    return list(_load(".data.suites").suite(name))
+    return list(load(".data.suites").suite(name))
 
 
 @bench_app.command("measure")
@@ -344,13 +310,13 @@ def bench_measure(
     """
 
     def body() -> None:
-        module = _load(".search.bench_measure")
+        module = load(".search.bench_measure")
         sizes = tuple(int(size) for size in batches.split(","))
-        result = module.bench_measure(sizes, seed, _console)
+        result = module.bench_measure(sizes, seed, console)
         if json_file is not None:
-            _load(".search.run_folder").write_json(json_file, result)
+            load(".search.run_folder").write_json(json_file, result)
 
-    _guard(body)
+    guard(body)
 
 
 def main() -> None:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tvm.s_tir import meta_schedule as ms
-
+from ..metaschedule.entries import Entry, write_entries
+from ..metaschedule.traces import trace_json
+from ..store import StoreError
 from ..workload import Workload
 from .library import ExportError
-
-WORKLOADS_FILE = "database_workload.json"
-RECORDS_FILE = "database_tuning_record.json"
-
-# How MetaSchedule says that a candidate failed.
-_FAILED_S = 1e10
 
 
 def write_database(
@@ -40,35 +33,11 @@ def write_database(
             one, post-processors included, and its run times in seconds, or None for a failure.
 
     Raises:
-        ExportError: the folder holds something else.
+        ExportError: the folder holds something else, or can't be written.
     """
-    folder = Path(folder)
-    _check_replaceable(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-        made = Path(scratch) / "made"
-        made.mkdir()
-        database = ms.database.JSONDatabase(str(made / WORKLOADS_FILE), str(made / RECORDS_FILE))
-        entry = database.commit_workload(workload.mod)
-        info = ms.arg_info.ArgInfo.from_entry_func(workload.mod, remove_preproc=True)
-        for trace, seconds in entries:
-            times = [float(second) for second in seconds] if seconds else [_FAILED_S]
-            record = ms.database.TuningRecord(trace, entry, times, target, info)
-            database.commit_tuning_record(record)
-        if folder.exists():
-            os.replace(folder, Path(scratch) / "before")
-        os.replace(made, folder)
-
-
-def _check_replaceable(folder: Path) -> None:
-    """Raise unless there is nothing at the path but a database."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise ExportError(f"{folder} is a file: choose another name for the database's folder")
-    others = {path.name for path in folder.iterdir()} - {WORKLOADS_FILE, RECORDS_FILE}
-    if others:
-        raise ExportError(
-            f"{folder} holds {min(others)}, which is no part of a MetaSchedule database: "
-            "choose another folder"
-        )
+    config = dict(target.export())
+    lines = [Entry(0, trace_json(trace), seconds, config) for trace, seconds in entries]
+    try:
+        write_entries(folder, [workload], lines, replace=True)
+    except StoreError as error:
+        raise ExportError(str(error)) from error
