@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .build import run_built, time_built
+from .build import Ran, run_built, time_built
 from .measure import UNTUNED_LIMIT_S, LocalMeasurer
 from .verify import Reference, is_floating
 from .worker import NumpyProgram, Program, Timing
@@ -17,7 +17,7 @@ from .worker import NumpyProgram, Program, Timing
 # Rounds of the interleaved timing: enough for a median to shrug off a disturbed one.
 _ROUNDS = 9
 # A program whose runs took this long in all, in seconds, sits out. At least one is timed.
-_SHARE_S = 0.5
+_SHARE_S = 0.2
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,12 @@ class Contestant:
     Attributes:
         times_s: Seconds per run, one entry a round; empty where it failed.
         failure: Why it failed, or None.
+        outputs: Every argument as it is after a run, where that was asked for.
     """
 
     times_s: tuple[float, ...]
     failure: str | None = None
+    outputs: list[Any] | None = None
 
     @property
     def latency_s(self) -> float:
@@ -42,12 +44,21 @@ def time_interleaved(
     measurer: LocalMeasurer,
     programs: Sequence[Program | NumpyProgram],
     rounds: int = _ROUNDS,
-    repeat_s: float = 0.02,
+    repeat_s: float = 0.01,
+    run: int = 0,
 ) -> list[Contestant]:
     """Time programs in turn, round after round, so that drift of the machine hits all alike.
 
     A program that has taken up more than its share of time (the untuned one, often) sits out
     the rest of the rounds.
+
+    Args:
+        measurer: Runs the programs.
+        programs: What to time.
+        rounds: How often.
+        repeat_s: The least that each of them runs in a round, in seconds.
+        run: How many of the programs, from the first on, are also run on arguments of their own,
+            for their outputs.
     """
     # A first run as long as the share is taken for the kernel's time, cold or not.
     timing = Timing(1, repeat_s, budget_s=_SHARE_S / 2)
@@ -61,12 +72,18 @@ def time_interleaved(
                 timed = time_built(item, timing, measurer.run_limit_s)
                 if timed is not None:
                     own.extend(timed.repeats)
+        runs: list[Ran | None] = [None] * len(built)
+        runs[:run] = run_built(built[:run], measurer.run_limit_s + 10.0)
     finally:
         for item in built:
             item.close()
     return [
-        Contestant(tuple(own) if item.failure is None else (), item.detail or item.failure)
-        for own, item in zip(times, built, strict=True)
+        Contestant(
+            tuple(own) if item.failure is None else (),
+            item.detail or item.failure,
+            None if ran is None else ran.outputs,
+        )
+        for own, item, ran in zip(times, built, runs, strict=True)
     ]
 
 
@@ -118,22 +135,18 @@ class Verdict:
     detail: str = ""
 
 
+def judge(reference: Reference, contestant: Contestant) -> Verdict:
+    """What the reference says of a program's outputs."""
+    if contestant.outputs is None:
+        return Verdict(False, detail=contestant.failure or "it was not run")
+    problem = reference.judge(contestant.outputs)
+    return Verdict(problem is None, problem is not None, problem or "")
+
+
 def check_outputs(
     measurer: LocalMeasurer, reference: Reference, mods: Sequence[Any]
 ) -> list[Verdict]:
     """Run scheduled modules and judge their outputs."""
     programs = [measurer.program(mod) for mod in mods]
-    built = measurer.builder.build(programs, patient=True)
-    try:
-        runs = run_built(built, measurer.run_limit_s + 10.0)
-    finally:
-        for item in built:
-            item.close()
-    verdicts = []
-    for item, ran in zip(built, runs, strict=True):
-        if ran is None:
-            verdicts.append(Verdict(False, detail=item.detail or str(item.failure)))
-            continue
-        problem = reference.judge(ran.outputs)
-        verdicts.append(Verdict(problem is None, problem is not None, problem or ""))
-    return verdicts
+    ran = time_interleaved(measurer, programs, rounds=0, run=len(programs))
+    return [judge(reference, contestant) for contestant in ran]

@@ -73,7 +73,7 @@ class LocalMeasurer:
         target: tvm.target.Target,
         *,
         repeats: int = 3,
-        repeat_s: float = 0.01,
+        repeat_s: float = 0.006,
         jobs: int | None = None,
         memory_bytes: int | None = None,
         input_seed: int = 0,

@@ -19,8 +19,8 @@ from ..data.store import Store
 from ..data.target import cpu_target
 from ..data.workload import Workload
 from .base import Trial
+from .learned_scorer import LearnedScorer
 from .run_folder import RunFolderError
-from .scoring import LearnedScorer
 
 # The features listed for each model.
 _FEATURES = 8

@@ -19,7 +19,7 @@ from .base import Score, Trial
 Scores = npt.NDArray[np.float64]
 
 # A space is taken for exhausted when this many draws in a row bring nothing new.
-_PATIENCE = 200
+_PATIENCE = 100
 # A candidate that was proposed as often and never came back measured is left alone: it is illegal,
 # or another candidate's schedule in other words. Fewer would lose the drafts that just missed their
 # batch and that the next one may want.

@@ -17,8 +17,10 @@ from .scoring import NoScorer, Scorer
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
-# Give up on a strategy that proposes nothing new and legal in as many rounds.
+# A strategy is asked again for what was illegal or tried before, so often at most, and not after
+# as many rounds in a row that brought nothing.
 _PATIENCE = 5
+_IDLE = 2
 
 
 class Proposer:
@@ -110,12 +112,15 @@ class Proposer:
     def _draft(self, n: int, at_least: int) -> list[Scheduled]:
         """Ask the strategy, and replay what it proposes."""
         drafted: dict[Hashable, Scheduled] = {}
+        idle = 0
         for _ in range(_PATIENCE):
+            before = len(drafted)
             asked = self.strategy.ask(
                 n - len(drafted), lambda found: self._timed(self.scorer.draft, found)
             )
             self._add(asked, drafted)
-            if len(drafted) >= at_least or not asked:
+            idle = 0 if len(drafted) > before else idle + 1
+            if len(drafted) >= at_least or not asked or idle == _IDLE:
                 break
         return list(drafted.values())
 

@@ -11,7 +11,7 @@ from ..data.space import Space
 from .base import Score, Trial
 
 # A space is taken for exhausted when this many draws in a row bring nothing new.
-_PATIENCE = 200
+_PATIENCE = 100
 
 
 class RandomSearch:

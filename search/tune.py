@@ -32,7 +32,7 @@ from .progress import TuneProgress
 from .random_search import RandomSearch
 from .results import save_results
 from .run_folder import Held, RunFolder
-from .scoring import LearnedScorer, Scorer
+from .scoring import Scorer
 from .tuner import Budget, OnStatus, Status, Tuner
 from .winner import Winner, choose_winner
 
@@ -178,6 +178,7 @@ def tune(
             on_status = stack.enter_context(progress).update
         measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
         space = SketchSpace(workload, tvm_target)
+        scorer = make_scorer(strategy, model, space, seed)
         reference = make_reference(measurer)
         stored = [record for record in held.records if _replays(space, record)]
         measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
@@ -188,7 +189,7 @@ def tune(
             measurer,
             None if folder is None else folder.store,
             budget,
-            scorer=make_scorer(strategy, model, space, seed),
+            scorer=scorer,
             batch=batch,
             seed=seed,
             stored=stored,
@@ -258,7 +259,10 @@ def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Sco
     """What scores the strategy's candidates, or None."""
     if model == "none" or strategy == "random":
         return None
-    return LearnedScorer(space, space.workload.identity, space.target, seed=seed)
+    # XGBoost takes a second to load, and we get here while the worker loads TVM.
+    learned = import_module(".learned_scorer", __package__)
+    scorer: Scorer = learned.LearnedScorer(space, space.workload.identity, space.target, seed=seed)
+    return scorer
 
 
 def _replays(space: SketchSpace, record: Record) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..data.candidate import Candidate
-from ..data.finals import Contestant, check_outputs, time_interleaved
+from ..data.finals import Contestant, judge, time_interleaved
 from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
 from ..data.space import Scheduled, Space
@@ -62,8 +62,7 @@ def choose_winner(
         finals = _time_finals(measurer, space, group)
         # All of them, not down to the first that is right: stored records are used again, by their
         # own times, so the fastest ones must not stay unchecked.
-        mods = [finals.mods[candidate] for candidate, _ in finals.ranking]
-        verdicts = check_outputs(measurer, reference, mods)
+        verdicts = [judge(reference, contestant) for _, contestant in finals.ranking]
         known = {record.candidate: record for record in group}
         wrong += [
             replace(known[candidate], failure="wrong", detail=verdict.detail)
@@ -94,7 +93,6 @@ def choose_winner(
 @dataclass(frozen=True)
 class _Finals:
     ranking: list[tuple[Candidate, Contestant]]
-    mods: dict[Candidate, Any]
     untuned_s: float
     numpy_s: float | None
 
@@ -121,7 +119,7 @@ def _time_finals(measurer: LocalMeasurer, space: Space, group: Sequence[Record])
     workload = measurer.workload
     if workload.operator != "custom" and workload.numpy_call() is not None:
         programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
-    times = time_interleaved(measurer, programs)
+    times = time_interleaved(measurer, programs, run=len(mods))
     entries = list(zip(mods, times[: len(mods)], strict=True))
     # Where the untuned program is slower than all of a group, it is not that group's to win: when
     # the others are wrong, the next group may hold a right one that beats it.
@@ -130,4 +128,4 @@ def _time_finals(measurer: LocalMeasurer, space: Space, group: Sequence[Record])
         while ranking and ranking[-1][0] == UNTUNED:
             ranking.pop()
     numpy_s = times[len(mods)].latency_s if len(times) > len(mods) else None
-    return _Finals(ranking, mods, dict(entries)[UNTUNED].latency_s, numpy_s)
+    return _Finals(ranking, dict(entries)[UNTUNED].latency_s, numpy_s)

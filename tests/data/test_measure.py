@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tensortune.data.build import time_built
-from tensortune.data.finals import check_outputs, make_reference, time_interleaved
+from tensortune.data.finals import check_outputs, judge, make_reference, time_interleaved
 from tensortune.data.measure import LocalMeasurer
 from tensortune.data.pool import WorkerError, WorkerServer
 from tensortune.data.sketch_space import SketchSpace
@@ -255,6 +255,16 @@ def test_interleaved_timing_survives_a_crash(measurer: LocalMeasurer) -> None:
     right, crash, half = time_interleaved(measurer, programs, rounds=3)
     assert len(right.times_s) == 3 and crash.failure and half.latency_s < right.latency_s * 2
     assert crash.latency_s == float("inf")
+
+
+def test_what_was_timed_is_run_for_its_outputs(measurer: LocalMeasurer) -> None:
+    programs = [measurer.program(mod) for mod in (Doubling, Half, Tripling)]
+    right, half, unasked = time_interleaved(measurer, programs, rounds=1, run=2)
+    reference = make_reference(measurer)
+    assert judge(reference, right).right
+    assert judge(reference, half).wrong
+    assert unasked.outputs is None and not judge(reference, unasked).right
+    assert unasked.times_s
 
 
 def test_a_server_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,7 +164,7 @@ def test_a_share_of_the_proposals_is_the_best_of_many_random_ones() -> None:
     asked = [at(c) for c in strategy.ask(8, Counter())]
     assert len(set(asked)) == 8
     assert sorted(asked)[:4] == sorted(asked[4:])
-    assert 90 < min(asked[4:])  # samples lie below 100
+    assert min(asked[4:]) > 90  # samples lie below 100
     assert min(asked[:4]) > 100
 
 

@@ -15,7 +15,8 @@ from tensortune.data.target import cpu_target
 from tensortune.data.workload import workload
 from tensortune.search.annealing import SimulatedAnnealing
 from tensortune.search.base import Trial
-from tensortune.search.scoring import LearnedScorer, NoScorer
+from tensortune.search.learned_scorer import LearnedScorer
+from tensortune.search.scoring import NoScorer
 from tensortune.search.tuner import Budget, Tuner
 
 
