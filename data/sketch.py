@@ -190,7 +190,7 @@ class Category:
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
         """Indices."""
-        return rng.integers(len(self.values), size=n).tolist()
+        return list(rng.integers(len(self.values), size=n).tolist())
 
     def freeze(self, value: Any) -> Any:
         """An int."""
@@ -230,7 +230,7 @@ class Location:
 
     def draw(self, n: int, rng: np.random.Generator) -> list[Any]:
         """Indices that moves lead to, legal at once or not."""
-        return rng.integers(-2, self.ceiling + 1, size=n).tolist()
+        return list(rng.integers(-2, self.ceiling + 1, size=n).tolist())
 
     def freeze(self, value: Any) -> Any:
         """An int."""

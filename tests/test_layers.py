@@ -15,7 +15,8 @@ ALLOWED = {
     "metaschedule": {"data", "costmodel", "search"},
     "cli_common": {"data"},
     "cli_store": {"data", "cli_common"},
-    "cli_dataset": {"data", "costmodel", "cli_common"},
+    "cli_dataset": {"data", "costmodel", "cli_common", "cli_dataset_view"},
+    "cli_dataset_view": {"data", "costmodel", "cli_common"},
     "cli_collect": {"data", "costmodel", "search", "cli_common"},
     "cli": {
         *("data", "costmodel", "search", "metaschedule"),
