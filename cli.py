@@ -78,7 +78,13 @@ def tune(
     strategy: Annotated[
         str, typer.Option(help="Search strategy: annealing, evolution or random.")
     ] = "annealing",
-    model: Annotated[str, typer.Option(help="Cost model that guides it: xgb or none.")] = "xgb",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="Cost model that guides it: xgb, a saved model's file, package.module:Name, or "
+            "none."
+        ),
+    ] = "xgb",
     target: Annotated[
         str | None, typer.Option(help="TVM target, e.g. 'llvm -num-cores=1'; else this machine.")
     ] = None,
@@ -259,8 +265,9 @@ def compare(
 ) -> None:
     """Compare search strategies: same workloads, same trials, winners timed side by side.
 
-    The peers are `metaschedule` (as shipped; minutes a run) and `metaschedule-fast` (its search and
-    model on our workers). Nothing else should run meanwhile.
+    The peers are `metaschedule` (as shipped; minutes a run), `metaschedule-plugin` (with our four
+    parts in it) and `metaschedule-fast` (its search and model on our workers). Nothing else should
+    run meanwhile.
 
     Example: tensortune compare C2D:2 SFM:1 --strategies annealing,random,metaschedule --seeds 3
     """

@@ -18,34 +18,26 @@ Each takes the place of MetaSchedule's own part by itself; see `docs/metaschedul
 
 from __future__ import annotations
 
-import importlib.util
-import platform
-import sys
 from collections.abc import Callable
-from importlib import import_module
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import tvm.s_tir
 from tvm.s_tir import meta_schedule as ms
 
 from .costmodel.base import CostModel
+from .costmodel.files import make_model
 from .costmodel.metaschedule import MetaScheduleModel
 from .costmodel.xgb import XGBModel
 from .data.metaschedule.builder import builder
 from .data.metaschedule.runner import runner
 from .data.space import Space
-from .data.tir.intrinsics import load_cpu_intrinsics
+from .data.tir.intrinsics import skip_gpu_intrinsics
 from .search.base import Strategy
 from .search.metaschedule import MetaScheduleStrategy
 from .search.tune import find_strategy
 
 __all__ = ["builder", "cost_model", "runner", "skip_gpu_intrinsics", "strategy"]
-
-MODELS: dict[str, Callable[[int], CostModel]] = {"xgb": lambda seed: XGBModel(seed=seed)}
-
-_INTRINSICS = "tvm.s_tir.tensor_intrin"
 
 
 def cost_model(
@@ -86,24 +78,11 @@ def cost_model(
 
 
 def _named_model(name: str | PathLike[str], seed: int) -> Any:
-    if isinstance(name, str) and name in MODELS:
-        return MetaScheduleModel(MODELS[name](seed), seed)
-    if Path(name).exists():
-        made = MetaScheduleModel(XGBModel(seed=seed), seed)
-        made.load(str(name))
-        return made
-    module, colon, attribute = str(name).partition(":")
-    if not colon:
-        raise ValueError(
-            f"there is no cost model `{name}`, and no file of that name; the models are "
-            f"{', '.join(MODELS)}, package.module:Name, and paths of saved models"
-        )
-    try:
-        model = getattr(import_module(module), attribute)()
-    # Whatever the user's module raises when it is imported, the name leads to no model.
-    except Exception as error:
-        raise ValueError(f"the cost model `{name}` can't be made: {error}") from None
-    return cost_model(model, seed=seed)
+    if not Path(name).is_file():
+        return cost_model(make_model(name, seed), seed=seed)
+    made = MetaScheduleModel(XGBModel(seed=seed), seed)
+    made.load(str(name))
+    return made
 
 
 def strategy(
@@ -137,23 +116,3 @@ def strategy(
             "and a seed"
         )
     return MetaScheduleStrategy(make, seed, batch, other_records)
-
-
-def skip_gpu_intrinsics() -> None:
-    """Spare this process 15 s: tuning for the CPU needs no tensor intrinsics of GPUs.
-
-    `ms.tune_tir` imports `tvm.s_tir.tensor_intrin` first, which parses those of every GPU; after
-    this call it finds the CPU's only. To tune for a GPU in the same process after all, import
-    its module, as in `import tvm.s_tir.tensor_intrin.cuda`.
-    """
-    if _INTRINSICS in sys.modules:
-        return
-    spec = importlib.util.find_spec(_INTRINSICS)
-    if spec is None:
-        raise ImportError(f"TVM's {_INTRINSICS} is missing; reinstall apache-tvm")
-    load_cpu_intrinsics({"arm64": "aarch64"}.get(platform.machine(), platform.machine()))
-    package = importlib.util.module_from_spec(spec)
-    for name in [name for name in sys.modules if name.startswith(f"{_INTRINSICS}.")]:
-        setattr(package, name.rpartition(".")[2], sys.modules[name])
-    sys.modules[_INTRINSICS] = package
-    tvm.s_tir.tensor_intrin = package

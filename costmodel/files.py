@@ -1,11 +1,13 @@
-"""Loading a model of whatever kind from its file."""
+"""A cost model from its name: a kind of ours, one of the user's own, or a saved model's file."""
 
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from .base import FeatureSchema, ModelFileError
+from .base import CostModel, FeatureSchema, ModelFileError
+from .features.schemas import STATEMENTS
 from .model_file import ModelFile, StrPath
 
 # By import path, so that a model's own packages are imported for files of that model only.
@@ -31,3 +33,39 @@ def load_model(path: StrPath, schema: FeatureSchema | None = None) -> Any:
         )
     module, _, name = _KINDS[kind].partition(":")
     return getattr(import_module(module, __package__), name).load(path, schema)
+
+
+def make_model(name: StrPath, seed: int = 0) -> CostModel:
+    """A cost model on statement features.
+
+    Args:
+        name: `xgb`, the path of a saved model, or `package.module:Name` of a class (or function)
+            that makes a `CostModel` from nothing.
+        seed: Seed of a model of ours.
+
+    Raises:
+        ValueError: there is no model of that name, or it can't be made.
+        ModelFileError: the file is no such model's, or of features of another schema.
+    """
+    if name == "xgb":
+        made: CostModel = import_module(".xgb", __package__).XGBModel(seed=seed)
+        return made
+    if Path(name).is_file():
+        made = load_model(name, STATEMENTS)
+        if isinstance(made, import_module(".validity", __package__).ValidityModel):
+            raise ModelFileError(f"{name} holds a model of validity, which does not rank programs")
+        return made
+    module, colon, attribute = str(name).partition(":")
+    if not colon:
+        raise ValueError(
+            f"there is no model `{name}`, and no file of that name; the models are xgb, "
+            "package.module:Name, and paths of saved models"
+        )
+    try:
+        made = getattr(import_module(module), attribute)()
+    # Whatever the user's module raises when it is imported, the name leads to no model.
+    except Exception as error:
+        raise ValueError(f"the model `{name}` can't be made: {error}") from None
+    if not (callable(getattr(made, "fit", None)) and callable(getattr(made, "predict", None))):
+        raise ValueError(f"the model `{name}` needs the methods `fit` and `predict`")
+    return made

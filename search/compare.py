@@ -27,7 +27,7 @@ from .compare_stats import REFERENCES, summarise
 from .peers.metaschedule import TRIALS_PER_ITER
 from .peers.run import PEERS
 from .run_folder import write_json
-from .tune import find_model, find_strategy
+from .tune import check_model, find_strategy
 
 # A run that takes longer is given up: MetaSchedule's 64 trials take up to 4 minutes.
 _RUN_LIMIT_S = 3600.0
@@ -76,7 +76,7 @@ class Entrant:
             if name in ("trials", "batch") and value.isdigit() and int(value) > 0:
                 chosen[name] = int(value)
             elif name == "model":
-                find_model(value)
+                check_model(value)
                 chosen["model"] = value
             else:
                 raise ValueError(f"`{option}` in `{text}` is none of model=NAME, trials=N, batch=N")
@@ -84,7 +84,7 @@ class Entrant:
             raise ValueError(f"`{label}` can't be a label: a word that is no reference's name")
         if strategy in PEERS:
             unused = chosen.keys() - (
-                {"trials"} if strategy == "metaschedule" else {"trials", "batch"}
+                {"trials", "batch"} if strategy == "metaschedule-fast" else {"trials"}
             )
             if unused:
                 raise ValueError(f"`{strategy}` takes no {' or '.join(sorted(unused))}")

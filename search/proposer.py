@@ -21,6 +21,8 @@ _R = TypeVar("_R")
 # as many rounds in a row that brought nothing.
 _PATIENCE = 5
 _IDLE = 2
+# And then the space is taken for used up when so many draws in a row bring nothing.
+_DRAWS = 50
 
 
 class Proposer:
@@ -122,7 +124,17 @@ class Proposer:
             idle = 0 if len(drafted) > before else idle + 1
             if len(drafted) >= at_least or not asked or idle == _IDLE:
                 break
+        self._fill(drafted, at_least)
         return list(drafted.values())
+
+    def _fill(self, drafted: dict[Hashable, Scheduled], n: int) -> None:
+        """Draw at random what the strategy did not find: in a small space little is left."""
+        idle = 0
+        n = int(min(n, max(0.0, self.space.size - len(self._tried))))
+        while len(drafted) < n and idle < _DRAWS:
+            before = len(drafted)
+            self._add(self.space.sample(self._rng, 1), drafted)
+            idle = 0 if len(drafted) > before else idle + 1
 
     def _add(
         self, candidates: Sequence[Candidate], drafted: dict[Hashable, Scheduled]

@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from tvm.s_tir import Schedule
 
+from ..costmodel.files import make_model
 from ..data.candidate import InvalidCandidate
 from ..data.finals import make_reference
 from ..data.kernel import Kernel
@@ -140,7 +141,8 @@ def tune(
             check (a few seconds) come on top.
         strategy: Name of the search strategy: `annealing`, `evolution`, `random`, or
             `package.module:Name` for one of your own.
-        model: Name of the cost model that guides it: `xgb`, or `none`. `random` takes no guidance.
+        model: The cost model that guides it: `xgb`, the path of a saved model,
+            `package.module:Name` for one of your own, or `none`. `random` takes no guidance.
         target: A TVM target, its string, or None for this machine.
         seed: One seed and the same measurements give the same proposals.
         batch: Trials between two calls of the strategy.
@@ -161,7 +163,7 @@ def tune(
     began = time.monotonic()
     budget = Budget(trials, seconds)
     made_strategy = find_strategy(strategy)
-    find_model(model)
+    check_model(model)
     if resume and out is None:
         raise ValueError("there is nothing to resume without a folder; name the run's with `out`")
     tvm_target = cpu_target(target)
@@ -190,6 +192,7 @@ def tune(
             None if folder is None else folder.store,
             budget,
             scorer=scorer,
+            informed=model not in MODELS,
             batch=batch,
             seed=seed,
             stored=stored,
@@ -245,14 +248,14 @@ def find_strategy(name: str) -> Callable[[Space, int], Strategy]:
     return STRATEGIES[name]
 
 
-def find_model(name: str) -> None:
+def check_model(name: str) -> None:
     """Check the name of a cost model.
 
     Raises:
         ValueError: there is none of that name.
     """
-    if name not in MODELS:
-        raise ValueError(f"there is no model `{name}`; the models are {', '.join(MODELS)}")
+    if name not in MODELS:  # those need no check, and XGBoost would take a second to load here
+        make_model(name)
 
 
 def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Scorer | None:
@@ -261,7 +264,9 @@ def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Sco
         return None
     # XGBoost takes a second to load, and we get here while the worker loads TVM.
     learned = import_module(".learned_scorer", __package__)
-    scorer: Scorer = learned.LearnedScorer(space, space.workload.identity, space.target, seed=seed)
+    scorer: Scorer = learned.LearnedScorer(
+        space, space.workload.identity, space.target, model=make_model(model, seed), seed=seed
+    )
     return scorer
 
 

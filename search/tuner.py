@@ -83,6 +83,7 @@ class Tuner:
         store: Where every record goes before the next batch starts; None keeps them in memory.
         budget: When to stop.
         scorer: What scores candidates; by default nothing does.
+        informed: Whether the scorer may know something before the first trial.
         batch: Trials between two calls of the strategy.
         drafts: Candidates that the strategy is asked for, for each one that is measured: these are
             replayed, scored as programs, and the batch is picked from them.
@@ -103,6 +104,7 @@ class Tuner:
         budget: Budget,
         *,
         scorer: Scorer | None = None,
+        informed: bool = False,
         batch: int = 16,
         drafts: int = 3,
         epsilon: float = 0.05,
@@ -122,6 +124,7 @@ class Tuner:
             space,
             strategy,
             scorer=scorer,
+            informed=informed,
             drafts=drafts,
             epsilon=epsilon,
             diversity=diversity,

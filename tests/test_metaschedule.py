@@ -148,7 +148,7 @@ def test_strategies_by_name_class_and_import_path() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tt_ms.cost_model("xgboost"), "no cost model `xgboost`, and no file"),
+        (lambda: tt_ms.cost_model("xgboost"), "no model `xgboost`, and no file"),
         (lambda: tt_ms.cost_model("no.such:Model"), "`no.such:Model` can't be made"),
         (lambda: tt_ms.cost_model(ValidityModel), "not a class"),
         (lambda: tt_ms.cost_model(3), "3 has not"),

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib.util
+import platform
 import sys
 from pathlib import Path
 
@@ -43,3 +44,23 @@ def load_cpu_intrinsics(arch: str) -> None:
         except BaseException:
             del sys.modules[name]
             raise
+
+
+def skip_gpu_intrinsics() -> None:
+    """Spare this process 15 s: tuning for the CPU needs no tensor intrinsics of GPUs.
+
+    `ms.tune_tir` imports `tvm.s_tir.tensor_intrin` first, which parses those of every GPU; after
+    this call it finds the CPU's only. To tune for a GPU in the same process after all, import
+    its module, as in `import tvm.s_tir.tensor_intrin.cuda`.
+    """
+    if _PACKAGE in sys.modules:
+        return
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None:
+        raise ImportError(f"TVM's {_PACKAGE} is missing; reinstall apache-tvm")
+    load_cpu_intrinsics({"arm64": "aarch64"}.get(platform.machine(), platform.machine()))
+    package = importlib.util.module_from_spec(spec)
+    for name in [name for name in sys.modules if name.startswith(f"{_PACKAGE}.")]:
+        setattr(package, name.rpartition(".")[2], sys.modules[name])
+    sys.modules[_PACKAGE] = package
+    tvm.s_tir.tensor_intrin = package

@@ -1,4 +1,4 @@
-"""MetaSchedule as it is shipped, and its search and model on our workers."""
+"""MetaSchedule as it is shipped, with our parts in it, and its search and model on our workers."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
+from ...costmodel.metaschedule import MetaScheduleModel
+from ...costmodel.xgb import XGBModel
 from ...data.candidate import Candidate
 from ...data.finals import make_reference
 from ...data.host import set_threads
 from ...data.measure import LocalMeasurer
+from ...data.metaschedule.builder import builder
+from ...data.metaschedule.runner import runner
 from ...data.record import Record
 from ...data.sketch_space import tune_context
 from ...data.target import num_cores
+from ...data.tir.intrinsics import skip_gpu_intrinsics
 from ...data.workload import Workload
+from ..annealing import SimulatedAnnealing
+from ..metaschedule import MetaScheduleStrategy
 from ..outcome import Outcome
 
 # How MetaSchedule stores a failure.
@@ -29,10 +36,33 @@ TRIALS_PER_ITER = 64
 
 
 def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder: Path) -> Outcome:
-    """`ms.tune_tir` with its own builder, runner, model and search, as anybody would call it.
+    """`ms.tune_tir` with its own builder, runner, model and search, as anybody would call it."""
+    return _tune_tir(workload, target, trials, seed, folder, {})
 
-    Its records carry no time, so the curve has trials only.
-    """
+
+def run_with_our_parts(
+    workload: Workload, target: Any, trials: int, seed: int, folder: Path
+) -> Outcome:
+    """`ms.tune_tir` with our model, strategy, builder and runner in it."""
+    skip_gpu_intrinsics()
+    parts = {
+        "cost_model": MetaScheduleModel(XGBModel(seed=seed), seed),
+        "strategy": MetaScheduleStrategy(SimulatedAnnealing),
+        "builder": builder(),
+        "runner": runner(),
+    }
+    return _tune_tir(workload, target, trials, seed, folder, parts)
+
+
+def _tune_tir(
+    workload: Workload,
+    target: Any,
+    trials: int,
+    seed: int,
+    folder: Path,
+    parts: Mapping[str, Any],
+) -> Outcome:
+    """Its records carry no time, so the curve has trials only."""
     set_threads(num_cores(target))  # its runner inherits it
     database = ms.tir_integration.tune_tir(
         mod=workload.mod,
@@ -41,6 +71,7 @@ def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder:
         max_trials_global=trials,
         num_trials_per_iter=TRIALS_PER_ITER,
         seed=seed + 1,
+        **parts,
     )
     latencies = _read_latencies(folder / "work" / "database_tuning_record.json")
     best = database.query_schedule(workload.mod, target, "main")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ from ...data.workload import Workload
 from ..outcome import Outcome
 from ..run_folder import write_json
 from ..tune import tune
-from . import metaschedule
 
-PEERS = ("metaschedule", "metaschedule-fast")
+PEERS = ("metaschedule", "metaschedule-plugin", "metaschedule-fast")
 
 
 def run(job: dict[str, Any], folder: Path) -> Outcome:
@@ -29,10 +29,17 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
     workload = Workload.from_json(job["workload"])
     target = cpu_target(job["target"])
     strategy, trials, seed = job["strategy"], job["trials"], job["seed"]
-    if strategy == "metaschedule":
-        return metaschedule.run_shipped(workload, target, trials, seed, folder)
-    if strategy == "metaschedule-fast":
-        return metaschedule.run_on_our_workers(workload, target, trials, seed, job["batch"])
+    if strategy in PEERS:
+        # Loaded on use, or our own runs would pay for it.
+        peer = import_module(".metaschedule", __package__)
+        outcome: Outcome
+        if strategy == "metaschedule":
+            outcome = peer.run_shipped(workload, target, trials, seed, folder)
+        elif strategy == "metaschedule-plugin":
+            outcome = peer.run_with_our_parts(workload, target, trials, seed, folder)
+        else:
+            outcome = peer.run_on_our_workers(workload, target, trials, seed, job["batch"])
+        return outcome
     began = time.monotonic()
     elapsed: list[float | None] = []
     result = tune(

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from tensortune.data.candidate import Candidate
 from tensortune.data.space import Scheduled
 from tensortune.search.annealing import SimulatedAnnealing
-from tensortune.search.base import Trial
+from tensortune.search.base import Score, Trial
 from tensortune.search.proposer import Proposer
 from tensortune.search.random_search import RandomSearch
 
@@ -67,3 +68,21 @@ def test_a_program_is_tried_once_whatever_its_decisions(drafts: int) -> None:
         found += [parity(scheduled) for scheduled in batch]
         proposer.tell([Trial(one.candidate, table[one.candidate]) for one in batch])
     assert sorted(found) == list(range(8))
+
+
+def test_what_a_strategy_does_not_find_in_a_small_space_is_drawn() -> None:
+    """A walk goes in circles when most of a space was tried, and some words mean the same."""
+
+    class Stuck(RandomSearch):
+        def ask(self, n: int, score: Score) -> list[Candidate]:
+            return [Candidate("tiny", (0,))]
+
+    space = TinySpace(32)
+    proposer = Proposer(space, Stuck(space, 1))
+    table = {record.candidate: record for record in space.table()}
+    found = []
+    for _ in range(20):
+        batch = [one.candidate for one in proposer.propose(4)]
+        proposer.tell([Trial(candidate, table[candidate]) for candidate in batch])
+        found += batch
+    assert len(found) == len(set(found)) > 28
