@@ -85,6 +85,13 @@ def tune(
             "none."
         ),
     ] = "xgb",
+    space: Annotated[
+        str,
+        typer.Option(
+            help="Space of schedules: sketch, which MetaSchedule generates, or loop, free "
+            "transformations of one loop nest."
+        ),
+    ] = "sketch",
     target: Annotated[
         str | None, typer.Option(help="TVM target, e.g. 'llvm -num-cores=1'; else this machine.")
     ] = None,
@@ -125,6 +132,7 @@ def tune(
                 seconds=seconds,
                 strategy=strategy,
                 model=model,
+                space=space,
                 target=target,
                 seed=seed,
                 out=folder,
@@ -251,7 +259,10 @@ def compare(
     ],
     strategies: Annotated[
         str,
-        typer.Option(help="Comma-separated: [label=]strategy[:trials=N][:model=NAME]; also peers."),
+        typer.Option(
+            help="Comma-separated: [label=]strategy[:trials=N][:model=NAME][:space=NAME], and "
+            "peers."
+        ),
     ] = "annealing,evolution,random,metaschedule-fast",
     seeds: Annotated[int, typer.Option(help="Runs of each strategy on each workload.")] = 3,
     trials: Annotated[int, typer.Option(help="Trials of each run.")] = 64,

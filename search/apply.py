@@ -11,7 +11,8 @@ from tvm import tirx
 
 from ..data.candidate import InvalidCandidate
 from ..data.record import Record
-from ..data.sketch_space import SketchSpace
+from ..data.space import Space
+from ..data.spaces import SPACES, make_space
 from ..data.store import Store
 from ..data.target import cpu_target, target_string
 from ..data.workload import Workload, WorkloadError
@@ -86,11 +87,15 @@ def _fastest(records: Records, target: str) -> dict[str, list[Record]]:
 
 def _schedule(workload: Workload, records: Iterable[Record], target: Any) -> Any:
     """The function scheduled by the first record that replays on it, or None."""
-    space = None
+    spaces: dict[str, Space] = {}
     for record in records:
-        space = space or SketchSpace(workload, target)
+        name = record.candidate.space
+        if name not in SPACES:
+            continue
+        if name not in spaces:
+            spaces[name] = make_space(name, workload, target)
         try:
-            return space.schedule(record.candidate).mod["main"]
+            return spaces[name].schedule(record.candidate).mod["main"]
         except InvalidCandidate:
             # The computation is the same, but its unit dimensions give it other decisions.
             continue

@@ -20,6 +20,7 @@ from ..data.host import this_host
 from ..data.install import versions
 from ..data.measure import LocalMeasurer
 from ..data.pool import worker_environment
+from ..data.spaces import check_space
 from ..data.target import cpu_target, num_cores, target_string
 from ..data.worker import NumpyProgram
 from ..data.workload import Workload
@@ -48,6 +49,7 @@ class Entrant:
         model: The cost model of one of ours.
         trials: Its budget, where it is not the comparison's.
         batch: Trials between two calls of the strategy; None for its default.
+        space: The space that one of ours searches.
     """
 
     label: str
@@ -55,10 +57,11 @@ class Entrant:
     model: str = "xgb"
     trials: int | None = None
     batch: int | None = None
+    space: str = "sketch"
 
     @classmethod
     def parse(cls, text: str) -> Entrant:
-        """Read `[label=]strategy[:model=NAME][:trials=N][:batch=N]`.
+        """Read `[label=]strategy[:model=NAME][:space=NAME][:trials=N][:batch=N]`.
 
         Raises:
             ValueError: it is not of that form, or names what there is not.
@@ -78,8 +81,13 @@ class Entrant:
             elif name == "model":
                 check_model(value)
                 chosen["model"] = value
+            elif name == "space":
+                check_space(value)
+                chosen["space"] = value
             else:
-                raise ValueError(f"`{option}` in `{text}` is none of model=NAME, trials=N, batch=N")
+                raise ValueError(
+                    f"`{option}` in `{text}` is none of model=NAME, space=NAME, trials=N, batch=N"
+                )
         if label in REFERENCES or not re.fullmatch(r"[\w.+-]+", label):
             raise ValueError(f"`{label}` can't be a label: a word that is no reference's name")
         if strategy in PEERS:
@@ -196,6 +204,7 @@ def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: 
         "trials": run.entrant.trials or trials,
         "seed": run.seed,
         "target": target_string(target),
+        "space": run.entrant.space,
     }
     if (folder / "done.json").exists():
         if json.loads((folder / "job.json").read_text()) != job:

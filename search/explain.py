@@ -14,7 +14,7 @@ from ..costmodel.features.schemas import statement_names
 from ..costmodel.xgb import XGBModel
 from ..data.candidate import Candidate
 from ..data.measure import UNTUNED
-from ..data.sketch_space import SketchSpace
+from ..data.spaces import SPACES, NamedSpace, make_space
 from ..data.store import Store
 from ..data.target import cpu_target
 from ..data.workload import Workload
@@ -60,8 +60,9 @@ def explain(folder: Path) -> Explanation:
     if not {"definition", "target", "candidate", "seconds"} <= best.keys():
         raise RunFolderError(f"{path} is not what a finished run writes")
     workload = Workload.from_json(best["definition"])
-    space = SketchSpace(workload, cpu_target(best["target"]))
     candidate = Candidate.from_json(best["candidate"])
+    name = candidate.space if candidate.space in SPACES else "sketch"  # the untuned program
+    space = make_space(name, workload, cpu_target(best["target"]))
     if candidate == UNTUNED:
         steps, trace = ["the program is left as it is"], ""
     else:
@@ -74,7 +75,7 @@ def explain(folder: Path) -> Explanation:
 
 
 def _importance(
-    folder: Path, workload: Workload, space: SketchSpace
+    folder: Path, workload: Workload, space: NamedSpace
 ) -> dict[str, list[tuple[str, float]]]:
     """Train both models on the run's records, as the tuner did, and see what they use."""
     records = Store(folder / "records.jsonl").read().records

@@ -21,8 +21,8 @@ from ..data.finals import make_reference
 from ..data.kernel import Kernel
 from ..data.measure import UNTUNED, LocalMeasurer
 from ..data.record import Record
-from ..data.sketch_space import SketchSpace
 from ..data.space import Scheduled, Space
+from ..data.spaces import NamedSpace, check_space, make_space
 from ..data.store import Problem
 from ..data.target import cpu_target, target_string
 from ..data.workload import Workload
@@ -124,6 +124,7 @@ def tune(
     seconds: float | None = None,
     strategy: str = "annealing",
     model: str = "xgb",
+    space: str = "sketch",
     target: Any = None,
     seed: int = 0,
     batch: int = 16,
@@ -143,6 +144,8 @@ def tune(
             `package.module:Name` for one of your own.
         model: The cost model that guides it: `xgb`, the path of a saved model,
             `package.module:Name` for one of your own, or `none`. `random` takes no guidance.
+        space: `sketch`, the space that MetaSchedule generates, or `loop`, free transformations of
+            one loop nest.
         target: A TVM target, its string, or None for this machine.
         seed: One seed and the same measurements give the same proposals.
         batch: Trials between two calls of the strategy.
@@ -164,10 +167,17 @@ def tune(
     budget = Budget(trials, seconds)
     made_strategy = find_strategy(strategy)
     check_model(model)
+    check_space(space)
     if resume and out is None:
         raise ValueError("there is nothing to resume without a folder; name the run's with `out`")
     tvm_target = cpu_target(target)
-    settings = {"strategy": strategy, "model": model, "seed": seed, "batch": batch}
+    settings = {
+        "strategy": strategy,
+        "model": model,
+        "space": space,
+        "seed": seed,
+        "batch": batch,
+    }
     with ExitStack() as stack:
         folder = None if out is None else stack.enter_context(RunFolder(out))
         held = (
@@ -179,15 +189,15 @@ def tune(
             progress = TuneProgress(workload.key, workload.flops, Console(quiet=quiet))
             on_status = stack.enter_context(progress).update
         measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
-        space = SketchSpace(workload, tvm_target)
-        scorer = make_scorer(strategy, model, space, seed)
+        searched = make_space(space, workload, tvm_target)
+        scorer = make_scorer(strategy, model, searched, seed)
         reference = make_reference(measurer)
-        stored = [record for record in held.records if _replays(space, record)]
+        stored = [record for record in held.records if _replays(searched, record)]
         measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
         setup_s = time.monotonic() - began
         tuner = Tuner(
-            space,
-            made_strategy(space, seed),
+            searched,
+            made_strategy(searched, seed),
             measurer,
             None if folder is None else folder.store,
             budget,
@@ -201,7 +211,7 @@ def tune(
         )
         records = tuner.run()
         finals = time.monotonic()
-        best = choose_winner(measurer, space, reference, records)
+        best = choose_winner(measurer, searched, reference, records)
         if folder is not None and best.wrong:
             folder.store.append(best.wrong)
         measurer.seconds["time"] += time.monotonic() - finals
@@ -215,9 +225,9 @@ def tune(
         failures=tuner.status.failures,
         wall_s=time.monotonic() - began,
         seconds={"setup": setup_s, **measurer.seconds, **tuner.status.seconds},
-        tunable=space.size > 1,
+        tunable=searched.size > 1,
         problems=held.problems,
-        space=space,
+        space=searched,
     )
 
 
@@ -258,7 +268,7 @@ def check_model(name: str) -> None:
         make_model(name)
 
 
-def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Scorer | None:
+def make_scorer(strategy: str, model: str, space: NamedSpace, seed: int) -> Scorer | None:
     """What scores the strategy's candidates, or None."""
     if model == "none" or strategy == "random":
         return None
@@ -270,7 +280,7 @@ def make_scorer(strategy: str, model: str, space: SketchSpace, seed: int) -> Sco
     return scorer
 
 
-def _replays(space: SketchSpace, record: Record) -> bool:
+def _replays(space: Space, record: Record) -> bool:
     """Whether a stored record is of this space as it is now (another TVM may make another)."""
     try:
         return space.schedule(record.candidate).candidate == record.candidate

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tensortune.cli import app
+from tensortune.costmodel.validity import ValidityModel
 from tensortune.data.store import Store
 
 COMMAND = [sys.executable, "-m", "tensortune.cli"]
@@ -103,7 +104,10 @@ def test_what_else_is_in_the_folder(finished: Path) -> None:
         ([*SMALL, "--seconds", "0"], "above 0"),
         ([*SMALL, "--strategy", "guess"], "annealing, evolution, random"),
         ([*SMALL, "--strategy", "nowhere:Guess"], "imported"),
-        ([*SMALL, "--model", "guess"], "xgb, none"),
+        ([*SMALL, "--model", "guess"], "the models are xgb, package.module:Name"),
+        ([*SMALL, "--model", "validity"], "does not rank"),
+        ([*SMALL, "--model", "two.py"], "not a model file"),
+        ([*SMALL, "--space", "grid"], "sketch, loop"),
         ([*SMALL, "--resume", "--out", "broken"], "run.json"),
         (["tune", "missing.py"], "missing.py"),
         (["tune", "syntax.py"], "syntax.py"),
@@ -119,6 +123,7 @@ def test_bad_input_is_one_clear_line(
     (tmp_path / "broken" / "run.json").write_text("{")
     (tmp_path / "syntax.py").write_text("def main(:\n")
     (tmp_path / "two.py").write_text(_TWO)
+    ValidityModel().save(tmp_path / "validity")
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 2, done.output

@@ -132,7 +132,7 @@ class WorkerRunner(PyRunner):
 def runner(
     *,
     repeats: int = 3,
-    repeat_s: float = 0.01,
+    repeat_s: float = 0.006,
     run_limit_s: float = 10.0,
     threads: int | None = None,
     jobs: int | None = None,

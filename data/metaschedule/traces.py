@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -14,13 +13,11 @@ from ..candidate import Candidate, InvalidCandidate
 from ..measure import UNTUNED
 from ..sketch_space import SketchSpace
 from ..space import Scheduled, Space
+from ..spaces import SPACES
 from ..workload import Workload
 
 TRACE_SPACE = "trace"
 """The space of candidates that are a whole trace: the point is its JSON, as one text."""
-
-SPACES: dict[str, Callable[[Workload, Target], Space]] = {SketchSpace.name: SketchSpace}
-"""The spaces whose candidates have traces, and how each is made."""
 
 
 def as_json(value: Any) -> Any:

@@ -25,7 +25,7 @@ PEERS = ("metaschedule", "metaschedule-plugin", "metaschedule-fast")
 
 
 def run(job: dict[str, Any], folder: Path) -> Outcome:
-    """Carry a job out: `workload`, `strategy`, `trials`, `seed` and, for ours, `model`."""
+    """Carry a job out: a workload, strategy, trials, seed, and, for ours, a model and a space."""
     workload = Workload.from_json(job["workload"])
     target = cpu_target(job["target"])
     strategy, trials, seed = job["strategy"], job["trials"], job["seed"]
@@ -47,6 +47,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         trials=trials,
         strategy=strategy,
         model=job["model"],
+        space=job["space"],
         batch=job["batch"],
         seed=seed,
         target=target,

@@ -336,7 +336,7 @@ def test_our_records_are_found_by_metaschedule(
         replace(records[3], failure="wrong"),  # found after it had been timed as the fastest
         replace(records[3], repeats=(), failure="invalid", candidate=Candidate("sketch", (9, ()))),
         replace(records[0], candidate=UNTUNED, repeats=(5.0,)),
-        replace(records[0], candidate=Candidate("loop", (1,))),
+        replace(records[0], candidate=Candidate("unheard-of", (1,))),
         replace(records[0], candidate=Candidate("sketch", (0, (1, 1)))),
         replace(records[0], candidate=Candidate(TRACE_SPACE, ("nonsense",))),
         replace(records[0], workload="custom:lost@0123"),
@@ -344,7 +344,7 @@ def test_our_records_are_found_by_metaschedule(
     ]
     left_out = export_records(tmp_path / "out", RecordSet([*records, *fails]))
     assert len(left_out) == 6
-    for part in ("`invalid`", "`loop`", "decisions", "holds no trace", "custom:lost", "another"):
+    for part in ("`invalid`", "`unheard-of`", "decisions", "holds no trace", "custom:lost", "another"):
         assert sum(part in line for line in left_out) == 1, left_out
     times = [line[1][1] for line in lines(tmp_path / "out")]
     assert times == [[4.0], [3.0], [2.0], [1e10], [1e10], [1e10], [5.0]]
