@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tensortune.data.candidate import Candidate, InvalidCandidate, Point
+from tensortune.data.loop_space import LoopSpace
 from tensortune.data.sketch_space import SketchSpace
 from tensortune.data.space import Space
 from tensortune.data.target import cpu_target
@@ -28,12 +29,12 @@ class SpaceCase:
     Attributes:
         make: Builds the space; called once a test module.
         decisions: A candidate's decisions, as a sequence that a neighbour differs from in one
-            place.
+            place; None where one move changes several parts of a point.
         illegal: Candidates that are well formed and yet no legal schedule.
     """
 
     make: Callable[[], Space]
-    decisions: Callable[[Candidate], tuple[Any, ...]]
+    decisions: Callable[[Candidate], tuple[Any, ...]] | None
     illegal: tuple[Candidate, ...] = ()
 
 
@@ -49,6 +50,18 @@ def _sketch(operator: str, *shape: int) -> SpaceCase:
     )
 
 
+def _loops(operator: str, *shape: int) -> SpaceCase:
+    """The loop space of an operator: one move may resize two loops and drop a third."""
+    return SpaceCase(
+        make=lambda: LoopSpace(workload(operator, *shape), cpu_target(None)),
+        decisions=None,
+        illegal=(
+            Candidate("loop", ((), (), (), ())),
+            Candidate("loop", (((0, 7, ""), (1, 5, ""), (2, 3, "")), (), (), ())),
+        ),
+    )
+
+
 def _parts(point: Point) -> tuple[Point, ...]:
     assert isinstance(point, tuple)
     return point
@@ -58,6 +71,9 @@ CASES = {
     "sketch-matmul": _sketch("matmul", 48, 64, 96),
     # Its padding is a block of its own, computed at a loop that is a decision.
     "sketch-conv2d": _sketch("conv2d", 1, 7, 7, 16, 32, 3, 1, 1),
+    "loop-matmul": _loops("matmul", 48, 64, 96),
+    "loop-conv2d": _loops("conv2d", 1, 7, 7, 16, 32, 3, 1, 1),
+    "loop-mean": _loops("mean", 50, 96),
     "synthetic": SpaceCase(
         make=SyntheticSpace,
         decisions=lambda candidate: candidate.point,
@@ -153,9 +169,12 @@ def test_neighbours_move_one_decision(
     moved = space.neighbours(canonical, np.random.default_rng(0))
     assert len(moved) == len(canonical)
     for before, after in zip(canonical, moved, strict=True):
+        assert after.space == space.name
+        if case.decisions is None:
+            assert after != before
+            continue
         pairs = zip(case.decisions(before), case.decisions(after), strict=True)
         assert sum(a != b for a, b in pairs) == 1
-        assert after.space == space.name
 
 
 def test_neighbours_follow_the_seed(space: Space, canonical: list[Candidate]) -> None:
@@ -177,7 +196,7 @@ def test_crossover_takes_from_its_parents(
         child = space.crossover(a, b, rng)
         assert child.space == space.name
         assert space.crossover(a, a, rng) == a
-        if len(case.decisions(a)) == len(case.decisions(b)):
+        if case.decisions is not None and len(case.decisions(a)) == len(case.decisions(b)):
             of_child, of_a, of_b = map(case.decisions, (child, a, b))
             assert all(c in (x, y) for c, x, y in zip(of_child, of_a, of_b, strict=True))
 
