@@ -14,7 +14,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .cli_collect import collect
 from .cli_common import console, errors, guard, load
+from .cli_dataset import dataset_app
 from .cli_store import store_app
 from .data.operators import OPERATORS
 from .data.signature import WorkloadError
@@ -29,6 +31,8 @@ app = typer.Typer(
 bench_app = typer.Typer(no_args_is_help=True, help="Measure tensortune itself.")
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")
+app.add_typer(dataset_app, name="dataset")
+app.command()(collect)
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 
 from .signature import WorkloadError, suggestion
+from .suite_train import TRAIN, TRAIN_INT8
 from .workload import Workload, workload
 
 # The single-operator suite of Ansor (Zheng et al., OSDI 2020, section 7.1), batch 1, with the
@@ -193,7 +194,37 @@ def _looptune_part(*, test: bool) -> tuple[Workload, ...]:
     return tuple(item for i, item in enumerate(suite("looptune")) if (i in held) == test)
 
 
-SUITES = ("ansor", "looptune", "looptune-train", "looptune-test", "held-out-extra")
+# One in so many of LoopTune's training products is in the training suite: 30 of them.
+_LOOPTUNE_STRIDE = 66
+
+# Tiny, for trying a command out; the last one has next to nothing to tune in the sketch space.
+_SMOKE: tuple[str, ...] = (
+    "matmul(m=48,n=48,k=40)",
+    "conv2d(n=1,h=8,w=8,ci=8,co=16,kernel=3,stride=1,padding=1,dilation=1,groups=1)",
+    "softmax(m=32,n=64)",
+    "relu(m=32,n=32)",
+)
+
+
+def _train() -> tuple[Workload, ...]:
+    own = [workload(operator, *shape) for operator in TRAIN for shape in TRAIN[operator]]
+    own += [
+        workload(operator, *shape, dtype="int8")
+        for operator in TRAIN_INT8
+        for shape in TRAIN_INT8[operator]
+    ]
+    return (*own, *suite("looptune-train")[::_LOOPTUNE_STRIDE])
+
+
+SUITES = (
+    "ansor",
+    "looptune",
+    "looptune-train",
+    "looptune-test",
+    "held-out-extra",
+    "train",
+    "smoke",
+)
 
 
 @cache
@@ -202,8 +233,9 @@ def suite(name: str) -> tuple[Workload, ...]:
 
     Args:
         name: `ansor` (13 families of 4 shapes), `looptune` (2,197 products), its fixed split
-            `looptune-train` (1,977) and `looptune-test` (220), `held-out-extra`; or one item of
-            Ansor's as `C2D:2`, or one family as `C2D`.
+            `looptune-train` (1,977) and `looptune-test` (220), `held-out-extra`; `train`, which
+            models are trained on, and `smoke`, four tiny ones; or one item of Ansor's as `C2D:2`,
+            or one family as `C2D`.
 
     Raises:
         WorkloadError: there is no suite of that name.
@@ -214,8 +246,11 @@ def suite(name: str) -> tuple[Workload, ...]:
         return _looptune()
     if name in ("looptune-train", "looptune-test"):
         return _looptune_part(test=name.endswith("test"))
-    if name == "held-out-extra":
-        return tuple(Workload.from_key(key) for key in HELD_OUT_EXTRA)
+    if name in ("held-out-extra", "smoke"):
+        keys = _SMOKE if name == "smoke" else HELD_OUT_EXTRA
+        return tuple(Workload.from_key(key) for key in keys)
+    if name == "train":
+        return _train()
     family, colon, index = name.partition(":")
     if family in _ANSOR and not colon:
         return tuple(ansor(family, i) for i in range(len(_ANSOR[family][1])))

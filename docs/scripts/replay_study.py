@@ -26,8 +26,8 @@ from tensortune.data.store import Store
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload
 from tensortune.search.annealing import SimulatedAnnealing
-from tensortune.search.random_search import RandomSearch
 from tensortune.search.learned_scorer import LearnedScorer
+from tensortune.search.random_search import RandomSearch
 from tensortune.search.tuner import Budget, Tuner
 
 SPLITS = 5

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from tvm.s_tir.meta_schedule.testing.te_workload import CONFIGS, create_te_workload
 
+from tensortune.data.operators import OPERATORS
 from tensortune.data.suites import HELD_OUT_EXTRA, SUITES, ansor, held_out, is_held_out, suite
 from tensortune.data.workload import Workload, WorkloadError, workload
 
@@ -58,6 +59,30 @@ def test_looptune_train_holds_nothing_held_out() -> None:
     assert not [item.key for item in suite("looptune-train")[::10] if is_held_out(item)]
     products = {item.params for item in suite("looptune-train")}
     assert not products & {Workload.from_key(key).params for key in HELD_OUT_EXTRA}
+
+
+def test_train_has_all_that_models_need_and_nothing_held_out() -> None:
+    train = suite("train")
+    assert len(train) >= 150
+    identities = {item.identity for item in train}
+    assert len(identities) == len(train), "no two of them compute the same"
+    assert [item.key for item in train if is_held_out(item)] == []
+    operators = {item.operator for item in train}
+    assert {item.operator for item in suite("ansor")} <= operators
+    assert set(OPERATORS) == operators, "an operator that there is has shapes to learn from"
+    assert len(set(train) & set(suite("looptune-train"))) == 30
+    assert [item.key for item in train if item.dtype == "int8"]
+
+
+def test_train_is_quick_to_run() -> None:
+    # An untuned program does about 1 GFLOP a second; 0.3 s is the most that one is to take.
+    assert [item.key for item in suite("train") if item.flops > 0.3e9] == []
+
+
+def test_smoke_is_tiny_and_not_held_out() -> None:
+    smoke = suite("smoke")
+    assert len(smoke) == 4
+    assert all(item.flops < 1e6 and not is_held_out(item) for item in smoke)
 
 
 @pytest.mark.parametrize(

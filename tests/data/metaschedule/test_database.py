@@ -344,7 +344,8 @@ def test_our_records_are_found_by_metaschedule(
     ]
     left_out = export_records(tmp_path / "out", RecordSet([*records, *fails]))
     assert len(left_out) == 6
-    for part in ("`invalid`", "`unheard-of`", "decisions", "holds no trace", "custom:lost", "another"):
+    reasons = ("`invalid`", "`unheard-of`", "decisions", "holds no trace", "custom:lost", "another")
+    for part in reasons:
         assert sum(part in line for line in left_out) == 1, left_out
     times = [line[1][1] for line in lines(tmp_path / "out")]
     assert times == [[4.0], [3.0], [2.0], [1e10], [1e10], [1e10], [5.0]]
