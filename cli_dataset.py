@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,10 @@ OutFolder = Annotated[Path, typer.Option("--out", help="The dataset's folder; it
 @dataset_app.command()
 def build(
     stores: Annotated[
-        list[Path], typer.Argument(help="Files of records, runs' folders, MetaSchedule databases.")
+        list[Path],
+        typer.Argument(
+            help="Files of records, folders of runs or of `collect`, MetaSchedule databases."
+        ),
     ],
     out: OutFolder,
     allow_held_out: Annotated[
@@ -53,7 +57,7 @@ def build(
         definitions: dict[str, Any] = {}
         problems: list[str] = []
         held_out: dict[str, int] = {}
-        for path in stores:
+        for path in chain.from_iterable(map(_stores_in, stores)):
             found = _read(path)
             problems += found.problems
             definitions |= found.definitions
@@ -69,6 +73,13 @@ def build(
         _write_json(json_file, _added(added, held_out) | {"problems": problems})
 
     guard(body)
+
+
+def _stores_in(path: Path) -> list[Path]:
+    """The stores of a folder that `collect` filled; of anything else, that itself."""
+    if (path / "collection.json").exists():
+        return sorted(path.glob("*.jsonl"))
+    return [path]
 
 
 def _read(path: Path) -> RecordSet:

@@ -91,6 +91,14 @@ def test_build(here: Path, records: list[Record]) -> None:
     assert HELD_OUT.key in run("build", "run", "--out", "other").output
 
 
+def test_build_takes_all_stores_of_a_collection(here: Path, records: list[Record]) -> None:
+    Path("collected").mkdir()
+    Path("collected/collection.json").write_text("{}")
+    for n, record in enumerate(records[:3]):
+        Store(f"collected/{n}.jsonl").append([record])
+    assert figures("build", "collected", "--out", "set")["added"] == 3
+
+
 def test_build_of_nothing(here: Path, records: list[Record]) -> None:
     leak = replace(records[0], workload=HELD_OUT.key, identity=HELD_OUT.identity)
     Store("leak.jsonl").append([leak])
