@@ -48,6 +48,13 @@ def measurer() -> Iterator[LocalMeasurer]:
         yield made
 
 
+def server_of(measurer: LocalMeasurer) -> psutil.Process:
+    """The process that forks its workers; other tests of this run may have left theirs."""
+    process = measurer._server._process
+    assert process is not None
+    return psutil.Process(process.pid)
+
+
 def test_a_bad_candidate_costs_itself_alone(measurer: LocalMeasurer) -> None:
     space = PlantedSpace(MODULES)
     candidates = [space.candidate(name) for name in MODULES]
@@ -86,8 +93,10 @@ def test_every_repeat_is_kept_with_its_provenance(measurer: LocalMeasurer) -> No
 def test_nothing_is_left_running(measurer: LocalMeasurer) -> None:
     space = PlantedSpace(MODULES)
     measurer.measure(space, [space.candidate(name) for name in ("right", "hang", "crash")])
-    ours = [p for p in psutil.Process().children(recursive=True) if p.status() != "zombie"]
-    assert len(ours) == 1, "only the server is alive between batches"
+    server = server_of(measurer)
+    assert server.is_running()
+    left = [p for p in server.children(recursive=True) if p.status() != "zombie"]
+    assert not left, "only the server is alive between batches"
 
 
 def test_a_slow_candidate_is_cut_short() -> None:
@@ -156,8 +165,7 @@ def test_a_worker_killed_from_outside_costs_one_candidate(measurer: LocalMeasure
     def kill_soon() -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            server = psutil.Process().children()
-            workers = [w for s in server for w in s.children()]
+            workers = server_of(measurer).children()
             if len(workers) == 2 and workers[0].cpu_times().user > 0.1:
                 os.kill(workers[0].pid, signal.SIGKILL)
                 return
@@ -177,7 +185,7 @@ def test_a_worker_killed_from_outside_costs_one_candidate(measurer: LocalMeasure
 
 def test_a_killed_server_is_replaced(measurer: LocalMeasurer) -> None:
     space = PlantedSpace({"right": Doubling})
-    (server,) = psutil.Process().children()
+    server = server_of(measurer)
     server.kill()
     server.wait(10)
     (record,) = measurer.measure(space, [space.candidate("right")])
