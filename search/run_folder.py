@@ -74,12 +74,18 @@ class RunFolder:
         if self.path.exists():
             self._take_lock()
         held = self._read_settings()
-        mine = {"workload": workload.key, "target": target, "host": this_host().key}
+        mine = {
+            "workload": workload.key,
+            "target": target,
+            "host": this_host().key,
+            "space": settings.get("space", "sketch"),
+        }
         if held is not None:
             for name, value in mine.items():
-                if held.get(name) != value:
+                old = held.get(name, "sketch" if name == "space" else None)
+                if old != value:
                     raise RunFolderError(
-                        f"{self.path} holds a run of {name} {held.get(name)}, not {value}; "
+                        f"{self.path} holds a run of {name} {old}, not {value}; "
                         "choose another --out"
                     )
         elif self.store.path.exists() and self.store.read().records:

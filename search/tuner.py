@@ -165,8 +165,10 @@ class Tuner:
     def _propose(self, n: int) -> list[Candidate]:
         """Up to `n` canonical, legal candidates that were never tried."""
         batch = [scheduled.candidate for scheduled in self.proposer.propose(n)]
-        self.status.failures["invalid"] += self.proposer.invalid - self._illegal
-        self._illegal = self.proposer.invalid
+        illegal = self.proposer.invalid - self._illegal
+        if illegal:
+            self.status.failures["invalid"] += illegal
+        self._illegal += illegal
         self.status.seconds.update(self.proposer.seconds)
         return batch
 

@@ -19,6 +19,7 @@ TASK = workload("matmul", 48, 64, 32)
 def test_a_run_in_any_space_ends_with_a_checked_kernel(name: str, tmp_path: Path) -> None:
     result = tune(TASK, trials=20, batch=8, space=name, out=tmp_path / "run", quiet=True)
     assert result.best.checked
+    assert 0 not in result.failures.values(), "no mention of what did not happen"
     assert {record.candidate.space for record in result.records} == {name}
     result.save(tmp_path / "run")
     assert explain(tmp_path / "run").importance
@@ -28,6 +29,9 @@ def test_a_run_in_any_space_ends_with_a_checked_kernel(name: str, tmp_path: Path
         TASK, trials=24, batch=8, space=name, out=tmp_path / "run", resume=True, quiet=True
     )
     assert again.trials == 24
+    (other,) = set(SPACES) - {name}
+    with pytest.raises(ValueError, match=f"a run of space {name}, not {other}"):
+        tune(TASK, trials=24, space=other, out=tmp_path / "run", resume=True, quiet=True)
 
 
 def test_an_unknown_space_is_named() -> None:
