@@ -148,7 +148,6 @@ def measure(kernel: Kernel, timing: Timing) -> Timed:
             kernel.once()  # the caches are another program's, and the threads asleep
     else:
         cold = kernel.once()
-        _leave_pinned_cpus()
         # A cold run pays for page faults and threads: some milliseconds, or a third.
         if cold > min(max(1.3 * timing.cut_s, _COLD_S), timing.budget_s):
             return Timed((cold,), cut=cold > timing.cut_s)
@@ -205,9 +204,14 @@ class _Compiled:
         self._entry = library["main"]
         self._arrays = arrays
         self._arguments: list[Any] = []
+        self._cold = True
 
     def once(self) -> float:
-        return self._loop(1)
+        seconds = self._loop(1)
+        if self._cold:  # the pool's threads are there now
+            _leave_pinned_cpus()
+            self._cold = False
+        return seconds
 
     def many(self, number: int) -> float:
         if number <= _FEW_RUNS:

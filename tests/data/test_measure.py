@@ -154,9 +154,11 @@ def test_a_short_run_that_took_long_is_not_believed() -> None:
         def once(self) -> float:
             return super().once() * (10.0 if len(self.runs) < 4 else 1.0)
 
+    before = os.sched_getaffinity(0)
     waking = Waking(1e-4)
     timed = measure(waking, Timing(3, 0.01, cut_s=4e-4, brief_s=1.5e-4))
     assert timed == Timed((1e-4,) * 3, cut=False)
+    assert os.sched_getaffinity(0) == before
 
 
 def test_a_worker_killed_from_outside_costs_one_candidate(measurer: LocalMeasurer) -> None:
