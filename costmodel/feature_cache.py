@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,8 @@ from ..data.spaces import SPACES, NamedSpace, make_space
 from ..data.workload import Workload
 from .base import FeatureSchema, Floats, Samples
 from .feature_files import FeatureFiles
-from .features import statements
-from .features.schemas import STATEMENTS
+from .features import loops, relations, statements
+from .features.schemas import LOOPS, STATEMENTS
 
 Extract = Callable[[Sequence[Scheduled], tvm.target.Target, int | None], list[Floats]]
 Progress = Callable[[int, int], None]
@@ -43,8 +43,14 @@ Progress = Callable[[int, int], None]
 
 KINDS: dict[str, tuple[FeatureSchema, Extract]] = {
     "statements": (STATEMENTS, statements.extract),
+    "loops": (LOOPS, loops.extract),
 }
 """The kinds of features that all programs share: their schema, and what computes them."""
+
+DERIVED: dict[str, tuple[str, Callable[[Samples], Samples]]] = {
+    "relations": ("loops", relations.of),
+}
+"""The kinds that are computed from those of another kind each time, in no time: which, and how."""
 
 # Raised when a space reads its candidates' points in another way than before.
 _REPLAY_VERSION = 1
@@ -84,11 +90,14 @@ class Featured:
 def cache_folder(dataset: Dataset, kind: str = "statements") -> Path:
     """Where a dataset's features are kept: `features/<kind>-v<version>` beside its parts.
 
+    Features that are derived from others are kept as those.
+
     Raises:
         ValueError: the dataset was made in memory, or there is no such kind.
     """
     if dataset.path is None:
         raise ValueError("a dataset made in memory has no folder: say where to keep its features")
+    kind, _ = DERIVED.get(kind, (kind, None))
     schema, _ = _kind(kind)
     path = dataset.path
     beside = path / "features" if path.is_dir() else path.with_name(f"{path.stem}.features")
@@ -97,7 +106,8 @@ def cache_folder(dataset: Dataset, kind: str = "statements") -> Path:
 
 def _kind(name: str) -> tuple[FeatureSchema, Extract]:
     if name not in KINDS:
-        raise ValueError(f"there are no features `{name}` of programs: choose {', '.join(KINDS)}")
+        known = ", ".join([*KINDS, *DERIVED])
+        raise ValueError(f"there are no features `{name}` of programs: choose {known}")
     return KINDS[name]
 
 
@@ -113,7 +123,7 @@ def samples(
 
     Args:
         dataset: The records.
-        kind: A kind of features, of `KINDS`.
+        kind: A kind of features, of `KINDS` or `DERIVED`.
         folder: Where features are kept; by default `cache_folder`.
         workers: Processes that replay; by default one a usable CPU, and none for a few hundred
             programs. 1 stays in this process; more are started afresh, so that a script needs its
@@ -125,6 +135,10 @@ def samples(
         OSError: the folder can't be written.
         RuntimeError: a worker died; what was finished is kept.
     """
+    if kind in DERIVED:
+        source, derive = DERIVED[kind]
+        base = samples(dataset, source, folder=folder, workers=workers, progress=progress)
+        return replace(base, samples=derive(base.samples))
     schema, _ = _kind(kind)
     cache = FeatureFiles(folder or cache_folder(dataset, kind), schema.width)
     cache.load()

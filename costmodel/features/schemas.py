@@ -45,10 +45,111 @@ def statement_names() -> list[str]:
     return [*_ARITHMETIC, *loops, *gpu, *buffers, *curve, *rest, *scope]
 
 
+LOOP_BUFFERS = 5  # buffers that a node of the loop tree tells of
+
+LOOP_NODE = (
+    *("rows up to the parent", "statement", "length", "level"),
+    *("serial", "parallel", "vectorised", "unrolled", "other kind", "spatial", "reduction"),
+    *("unroll limit", "unroll explicit", "unrolled by the limit", "partitioned"),
+    *("top-down", "bottom-up", "statements", "threads", "lanes", "unrolled around"),
+)
+LOOP_WORK = (
+    *("float add", "float mul", "float mad", "float div", "float math"),
+    *("int add", "int mul", "int div", "compare", "select", "cast"),
+    *("loads", "stores", "guards"),
+)
+LOOP_TOTALS = ("item bytes", "bytes", "lines")
+LOOP_BUFFER = (
+    *("read", "written", "touches", "unique", "reuse", "bytes", "lines"),
+    *("stride", "stride 0", "stride 1", "allocated bytes", "local"),
+)
+
+
+def loop_names() -> list[str]:
+    """What each column of the loop-tree features is, in order; `loops` says more."""
+    buffers = [f"buffer {i}: {what}" for i in range(LOOP_BUFFERS) for what in LOOP_BUFFER]
+    return [*LOOP_NODE, *LOOP_WORK, *LOOP_TOTALS, *buffers]
+
+
+CACHES = (10, 12, 15, 18, 20, 22, 25)
+"""Sizes of a cache that relation features look at: log2 of bytes."""
+
+RELATION_CURVES = (
+    ("reuse", "touches", (3, 5, 7, 9, 11, 14, 17, 20)),
+    ("reuse", "bytes", (8, 10, 12, 15, 17, 20, 22, 25)),
+    ("lines", "bottom-up", (2, 5, 8, 11, 14, 17, 20, 23)),
+    ("stride", "touches", (3, 5, 7, 9, 11, 14, 17, 20)),
+)
+"""Pairs of loop columns (a buffer's where it has one of that name): the first one's greatest value
+among the loops whose second one is below a power of two; and log2 of the thresholds."""
+
+_OVER_STATEMENTS = ("log", "share", "most")
+_RELATION_PROGRAM = (
+    *("statements", "loops", "roots", "level", "runs", *LOOP_WORK, "weight"),
+    *(f"{name}: {how}" for name in ("threads", "lanes", "unrolled") for how in _OVER_STATEMENTS),
+    *("lanes and unrolled", "unroll limit", "unroll explicit", "guarded", "selecting"),
+    *("item bytes", "partitioned", "local bytes"),
+    *("vector loops: any stride 1", "vector loops: any stride above 1", "vector loops: stride"),
+    *(f"innermost: {what}" for what in ("length", "serial", "unrolled", "vectorised", "reduction")),
+    *("innermost: stride of buffer 0", "innermost: stride of buffer 1"),
+)
+
+
+def relation_names() -> list[str]:
+    """What each column of the relation features is, in order; `relations` says more."""
+    caches = [f"cache 2^{size}: {what}" for size in CACHES for what in ("moved", "work", "fits")]
+    curves = [
+        f"buffer {i}: {of} where {by} < 2^{threshold}"
+        for i in range(LOOP_BUFFERS)
+        for of, by, thresholds in RELATION_CURVES
+        for threshold in thresholds
+    ]
+    return [*_RELATION_PROGRAM, *caches, *curves]
+
+
+GENERAL_CACHES = (15, 18, 20, 23)
+"""Sizes of a cache that general decision features look at: log2 of bytes."""
+
+GENERAL_SLOTS = 3  # blocks besides the main one whose place is told of
+
+GENERAL_COLUMNS = (
+    # The workload and its main block.
+    *("loop space", "flops", "bytes", "flops / byte", "blocks", "spatial extent"),
+    *("reduction extent", "spatial axes", "reduction axes", "reads", "item bytes"),
+    *("native lanes", "threads", "written bytes"),
+    # The main block's nest.
+    *("tiled", "parallel", "balance", "work a task", "outer spatial", "outer reduction"),
+    *("middle spatial", "inner reduction", "register tile", "largest factor", "second factor"),
+    *("lanes", "lanes filled", "vectors", "rows", "accumulators", "vector stride 1"),
+    *("vector stride 0", "vector other stride", "lanes of the contiguous axis"),
+    *("loads a result", "loads a vector", "unroll limit", "unrolled", "body", "body over limit"),
+    *("write cache", "write cache elements", "write cache over output", "waste", "factored"),
+    *("task bytes", "first reduction bytes", "inner bytes", "register bytes"),
+    *("run at the first reduction", "run in the registers"),
+    *(f"cache 2^{c}: {what}" for c in GENERAL_CACHES for what in ("moved", "inside")),
+    # The other blocks.
+    *("places", "inlined", "at the root", "at a depth", "recomputed", "placed bytes"),
+    *(
+        f"block {slot}: {what}"
+        for slot in range(GENERAL_SLOTS)
+        for what in ("place", "place of partial results", "partial results", "factored loop")
+    ),
+)
+"""What each column of the general decision features is; `general_columns` says more."""
+
 STATEMENTS = FeatureSchema(name="statements", version=1, width=164)
+LOOPS = FeatureSchema(name="loops", version=1, width=98)
+RELATIONS = FeatureSchema(name="relations", version=1, width=228)
+GENERAL = FeatureSchema(name="general", version=1, width=len(GENERAL_COLUMNS))
 
 # The versions that this library makes, by the features' name.
-VERSIONS = {STATEMENTS.name: STATEMENTS.version, "decisions": 1}
+VERSIONS = {
+    STATEMENTS.name: STATEMENTS.version,
+    LOOPS.name: LOOPS.version,
+    RELATIONS.name: RELATIONS.version,
+    GENERAL.name: GENERAL.version,
+    "decisions": 1,
+}
 
 
 def decisions(space: str, width: int) -> FeatureSchema:

@@ -14,8 +14,8 @@ import tvm
 from tensortune.costmodel import feature_cache
 from tensortune.costmodel.ceiling import dataset_ceiling
 from tensortune.costmodel.feature_cache import cache_folder, samples
-from tensortune.costmodel.features import statements
-from tensortune.costmodel.features.schemas import STATEMENTS
+from tensortune.costmodel.features import loops, relations, statements
+from tensortune.costmodel.features.schemas import LOOPS, RELATIONS, STATEMENTS
 from tensortune.data.candidate import Candidate
 from tensortune.data.dataset import Dataset, append_records, read_dataset
 from tensortune.data.loop_space import LoopSpace
@@ -88,6 +88,44 @@ def test_features_are_those_of_a_fresh_replay(data: Dataset) -> None:
             np.testing.assert_array_equal(kept.counts, fresh.counts)
     np.testing.assert_array_equal(found.samples.groups, data.groups)
     np.testing.assert_array_equal(found.samples.latency_s, data.latency_s)
+
+
+def test_relations_are_made_of_the_loops_that_are_kept(
+    data: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replayed = 0
+
+    def counted(scheduled: Any, target: Any, threads: int | None) -> Any:
+        nonlocal replayed
+        replayed += len(scheduled)
+        return loops.extract(scheduled, target, threads)
+
+    monkeypatch.setitem(feature_cache.KINDS, "loops", (LOOPS, counted))
+    made = samples(data, "relations")
+    assert replayed == len(data) and made.samples.schema == RELATIONS
+    assert cache_folder(data, "relations") == cache_folder(data, "loops")
+    assert cache_folder(data, "loops").name == "loops-v1"
+    kept = samples(data, "loops")
+    assert replayed == len(data) and kept.samples.schema == LOOPS
+    expected = relations.of(kept.samples)
+    np.testing.assert_array_equal(made.samples.rows, expected.rows)
+    np.testing.assert_array_equal(made.samples.latency_s, data.latency_s)
+    np.testing.assert_array_equal(made.positions, kept.positions)
+    assert np.isfinite(made.samples.rows).all()
+
+
+def test_loops_are_those_of_a_fresh_replay(data: Dataset) -> None:
+    found = samples(data, "loops")
+    assert not found.missing
+    target = cpu_target()
+    space = SketchSpace(ITEMS[0], target)
+    where = [
+        i
+        for i, record in enumerate(data.records)
+        if record.workload == ITEMS[0].key and record.candidate.space == space.name
+    ]
+    fresh = loops.samples([space.schedule(data.records[i].candidate) for i in where], target)
+    np.testing.assert_array_equal(found.samples.take(where).rows, fresh.rows)
 
 
 def test_what_is_kept_is_not_computed_again(data: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,7 +241,7 @@ def test_a_target_of_another_machine_is_replayed(data: Dataset, tmp_path: Path) 
 def test_what_cannot_be_asked(data: Dataset) -> None:
     with pytest.raises(ValueError, match="made in memory"):
         samples(Dataset(data.records))
-    with pytest.raises(ValueError, match="no features `pictures`"):
+    with pytest.raises(ValueError, match=r"no features `pictures`.*statements, loops, relations"):
         samples(data, "pictures")
 
 
