@@ -11,7 +11,16 @@ from .features.schemas import STATEMENTS
 from .model_file import ModelFile, StrPath
 
 # By import path, so that a model's own packages are imported for files of that model only.
-_KINDS = {"xgb": ".xgb:XGBModel", "validity": ".validity:ValidityModel"}
+_KINDS = {
+    "combined": ".combined:Combined",
+    "ensemble": ".ensemble:BootstrapEnsemble",
+    "global-local": ".transfer:GlobalLocal",
+    "treegru": ".treegru:TreeGRU",
+    "validity": ".validity:ValidityModel",
+    "xgb": ".xgb:XGBModel",
+}
+# Those that a name stands for as they are, untrained.
+_NAMES = ("xgb", "treegru")
 
 
 def load_model(path: StrPath, schema: FeatureSchema | None = None) -> Any:
@@ -23,7 +32,7 @@ def load_model(path: StrPath, schema: FeatureSchema | None = None) -> Any:
 
     Raises:
         ModelFileError: it is no model file, a damaged one, of a kind that this library doesn't
-            know, or of features of another schema.
+            know, or of features of another schema; or a package that it needs is missing.
         FileNotFoundError: there is no such file.
     """
     kind = ModelFile.read(path, schema=schema).kind
@@ -31,24 +40,35 @@ def load_model(path: StrPath, schema: FeatureSchema | None = None) -> Any:
         raise ModelFileError(
             f"{path} holds a model of kind `{kind}`; known are {', '.join(sorted(_KINDS))}"
         )
+    try:
+        return _class_of(kind).load(path, schema)
+    except ModuleNotFoundError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+
+
+def _class_of(kind: str) -> Any:
     module, _, name = _KINDS[kind].partition(":")
-    return getattr(import_module(module, __package__), name).load(path, schema)
+    return getattr(import_module(module, __package__), name)
 
 
 def make_model(name: StrPath, seed: int = 0) -> CostModel:
-    """A cost model on statement features.
+    """A cost model.
 
     Args:
-        name: `xgb`, the path of a saved model, or `package.module:Name` of a class (or function)
-            that makes a `CostModel` from nothing.
+        name: `xgb` (on statement features), `treegru` (on loop features), the path of a saved
+            model, or `package.module:Name` of a class (or function) that makes a `CostModel` from
+            nothing.
         seed: Seed of a model of ours.
 
     Raises:
-        ValueError: there is no model of that name, or it can't be made.
+        ValueError: there is no model of that name, or it can't be made: a package is missing, say.
         ModelFileError: the file is no such model's, or of features of another schema.
     """
-    if name == "xgb":
-        made: CostModel = import_module(".xgb", __package__).XGBModel(seed=seed)
+    if name in _NAMES:
+        try:
+            made: CostModel = _class_of(str(name))(seed=seed)
+        except ModuleNotFoundError as error:
+            raise ValueError(str(error)) from error
         return made
     if Path(name).is_file():
         made = load_model(name, STATEMENTS)
@@ -58,8 +78,8 @@ def make_model(name: StrPath, seed: int = 0) -> CostModel:
     module, colon, attribute = str(name).partition(":")
     if not colon:
         raise ValueError(
-            f"there is no model `{name}`, and no file of that name; the models are xgb, "
-            "package.module:Name, and paths of saved models"
+            f"there is no model `{name}`, and no file of that name; the models are "
+            f"{', '.join(_NAMES)}, package.module:Name, and paths of saved models"
         )
     try:
         made = getattr(import_module(module), attribute)()
