@@ -46,7 +46,11 @@ class Trees:
     threads: int | None
 
     def grow(
-        self, samples: Samples, objective: Objective, start: xgboost.Booster | None = None
+        self,
+        samples: Samples,
+        objective: Objective,
+        start: xgboost.Booster | None = None,
+        margin: Array | None = None,
     ) -> xgboost.Booster:
         """Grow trees towards a loss over programs, whose scores are the sums of their rows'.
 
@@ -54,13 +58,16 @@ class Trees:
             samples: The programs; at least one row.
             objective: The loss.
             start: Trees to go on from; left as they are.
+            margin: Scores that the trees' come on top of, of shape (programs,), in the order of
+                `samples`; the trees don't hold them. By default 0.
         """
         rows, programs = finite(samples.rows), owners(samples)
         # A program's rows move together, so its score moves by as many times a row's step.
         together = samples.counts[programs]
 
         def gradient(found: Floats, _: xgboost.DMatrix) -> tuple[Array, Array]:
-            first, second = objective(totals(programs, found, len(samples)))
+            total = totals(programs, found, len(samples))
+            first, second = objective(total if margin is None else margin + total)
             return first[programs], second[programs] * together
 
         threads = thread_count(self.threads, len(rows))

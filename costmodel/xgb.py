@@ -41,6 +41,7 @@ class XGBModel:
     """
 
     kind = "xgb"
+    features = "statements"
 
     def __init__(
         self,
@@ -81,25 +82,36 @@ class XGBModel:
             threads=threads,
         )
 
-    def fit(self, samples: Samples) -> None:
+    def fit(self, samples: Samples, margin: Array | None = None) -> None:
         """Learn from measured samples.
 
         With `warm_start` the trees of the last fit are kept and as many are added, so an old
         sample that is to count still has to be among the new ones.
 
+        Args:
+            samples: The samples.
+            margin: Scores that what is learnt comes on top of, of shape (programs,), in the order
+                of `samples` (those of programs that failed are not looked at). `predict` leaves
+                them out.
+
         Raises:
-            ValueError: a warm start on features of another schema.
+            ValueError: a warm start on features of another schema, or not as many margins as
+                samples.
         """
+        if margin is not None and np.shape(margin) != (len(samples),):
+            raise ValueError(f"margins of shape {np.shape(margin)} for {len(samples)} samples")
         going_on = self.warm_start and self._booster is not None
         if going_on:
             check_samples(self.schema, samples)
-        measured = samples.take(np.isfinite(samples.latency_s))
+        valid = np.isfinite(samples.latency_s)
+        measured = samples.take(valid)
         self.schema = samples.schema
         if not going_on:
             self._booster = None
         if len(measured.rows) == 0:
             return
-        self._booster = self.trees.grow(measured, self._objective(measured), self._booster)
+        start = None if margin is None else margin[valid]
+        self._booster = self.trees.grow(measured, self._objective(measured), self._booster, start)
 
     def predict(self, samples: Samples) -> Array:
         """Scores of shape (programs,): higher is faster, comparable within a group.

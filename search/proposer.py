@@ -23,6 +23,11 @@ _PATIENCE = 5
 _IDLE = 2
 # And then the space is taken for used up when so many draws in a row bring nothing.
 _DRAWS = 50
+# Share of the first batch that is drawn at random when what is known before the first trial picks
+# the rest: were it misleading, all of the batch would be lost, and nothing in it would tell. And
+# how many times as many drafts it picks from: one that ranks well is worth a second's replays.
+_UNPICKED = 0.25
+_WIDER = 2
 
 
 class Proposer:
@@ -37,7 +42,9 @@ class Proposer:
         epsilon: Share of a batch that is drawn at random.
         diversity: Weight of decision values that the batch does not have yet, against scores.
         seed: Seed of these draws; the strategy has its own.
-        informed: Whether the scorer knows something before the first trial.
+        informed: Whether the scorer knows something before the first trial. Then the first batch is
+            picked by its scores too, from twice as many drafts, but for a quarter of it, which
+            shows whether they are any good.
         program: What tells programs apart; by default their candidates do. Some decisions change
             nothing, so that several candidates are one program, which is tried once then.
     """
@@ -66,16 +73,19 @@ class Proposer:
         self._rng = np.random.default_rng([seed, 1])  # the strategy's own starts from the seed
         self._program = program
         self._tried: set[Hashable] = set()
-        self._informed = informed
+        self._informed = informed and scorer is not None
 
     def propose(self, n: int) -> list[Scheduled]:
         """Up to `n` legal candidates that were never tried, canonical, the best first."""
         start = time.monotonic()
         before = self.seconds["model"]
         # Before anything was learnt one draft is as good as another, and replaying is not free.
-        drafts = self.drafts if self._tried or self._informed else 1
+        drafts, epsilon = self.drafts, self.epsilon
+        if not self._tried:
+            drafts = drafts * _WIDER if self._informed else 1
+            epsilon = max(epsilon, _UNPICKED)
         drafted = self._draft(n * drafts, at_least=n)
-        batch = drafted[:n] if drafts == 1 else self._pick(drafted, n)
+        batch = drafted[:n] if drafts == 1 else self._pick(drafted, n, epsilon)
         self.seconds["search"] += time.monotonic() - start - (self.seconds["model"] - before)
         return batch
 
@@ -91,10 +101,10 @@ class Proposer:
         self.seconds["search"] += time.monotonic() - start
         self._timed(self.scorer.learn, trials)
 
-    def _pick(self, drafted: list[Scheduled], n: int) -> list[Scheduled]:
+    def _pick(self, drafted: list[Scheduled], n: int, epsilon: float) -> list[Scheduled]:
         """The batch: the drafts that verify best, unlike one another, and a few random ones."""
         found = len(drafted)
-        fresh = self.space.sample(self._rng, 1 + int(self.epsilon * n))
+        fresh = self.space.sample(self._rng, 1 + int(epsilon * n))
         drafted = list(self._add(fresh, {self._key(one): one for one in drafted}).values())
         if not drafted:
             return []
@@ -105,7 +115,7 @@ class Proposer:
             self.space.encode(candidates),
             n,
             self._rng,
-            epsilon=self.epsilon,
+            epsilon=epsilon,
             diversity=self.diversity,
             fresh=range(found, len(candidates)),
         )

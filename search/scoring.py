@@ -16,7 +16,13 @@ Scores = npt.NDArray[np.float64]
 
 
 class Scorer(Protocol):
-    """Scores candidates before they are measured, and learns from what was measured."""
+    """Scores candidates before they are measured, and learns from what was measured.
+
+    Attributes:
+        informed: Whether it knows something before the first trial.
+    """
+
+    informed: bool
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """Scores from the decisions alone; all equal while nothing was learnt."""
@@ -30,6 +36,8 @@ class Scorer(Protocol):
 
 class NoScorer:
     """Knows nothing: every score is 0."""
+
+    informed = False
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """Zeros."""

@@ -199,6 +199,8 @@ class _Scorer:
         seed: Seed of the model of drafts.
     """
 
+    informed = False  # whether the user's model is, the search asks it
+
     def __init__(
         self,
         space: SketchSpace,
