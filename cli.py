@@ -14,10 +14,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .cli_bench import bench_model, bench_transfer
 from .cli_collect import collect
 from .cli_common import console, errors, guard, load
+from .cli_compare import report, say_report
 from .cli_dataset import dataset_app
 from .cli_store import store_app
+from .cli_train import evaluate, train
 from .data.operators import OPERATORS
 from .data.signature import WorkloadError
 
@@ -32,7 +35,12 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure tensortune itself.")
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")
 app.add_typer(dataset_app, name="dataset")
+bench_app.command("model")(bench_model)
+bench_app.command("transfer")(bench_transfer)
 app.command()(collect)
+app.command()(train)
+app.command()(evaluate)
+app.command()(report)
 
 
 @app.command("list")
@@ -85,10 +93,20 @@ def tune(
     model: Annotated[
         str,
         typer.Option(
-            help="Cost model that guides it: xgb, a saved model's file, package.module:Name, or "
-            "none."
+            help="Cost model that guides it: pretrained, xgb (knows nothing before the first "
+            "trial), a saved model's file, package.module:Name, or none."
         ),
-    ] = "xgb",
+    ] = "pretrained",
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Start from nothing: the same as --model xgb.")
+    ] = False,
+    acquisition: Annotated[
+        str,
+        typer.Option(
+            help="What a candidate is worth: its expected speed (mean), expected improvement (ei) "
+            "or an upper confidence bound (ucb)."
+        ),
+    ] = "mean",
     space: Annotated[
         str,
         typer.Option(
@@ -124,6 +142,10 @@ def tune(
 
     def body() -> None:
         began = time.monotonic()
+        if cold and model not in ("pretrained", "xgb"):
+            raise ValueError(
+                f"--cold starts from nothing, and --model {model} does not: choose one"
+            )
         module = load(".search.tune")
         imported_s = time.monotonic() - began
         workload = _workload(operator, shape or [], dtype)
@@ -135,7 +157,8 @@ def tune(
                 trials=trials,
                 seconds=seconds,
                 strategy=strategy,
-                model=model,
+                model="xgb" if cold else model,
+                acquisition=acquisition,
                 space=space,
                 target=target,
                 seed=seed,
@@ -264,8 +287,8 @@ def compare(
     strategies: Annotated[
         str,
         typer.Option(
-            help="Comma-separated: [label=]strategy[:trials=N][:model=NAME][:space=NAME], and "
-            "peers."
+            help="Comma-separated: [label=]strategy[:trials=N][:batch=N][:model=NAME]"
+            "[:space=NAME][:acquisition=NAME], and peers."
         ),
     ] = "annealing,evolution,random,metaschedule-fast",
     seeds: Annotated[int, typer.Option(help="Runs of each strategy on each workload.")] = 3,
@@ -274,6 +297,9 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder; what is finished in it is not run again.")] = (
         Path("comparison")
     ),
+    with_report: Annotated[
+        bool, typer.Option("--report", help="Write a report into --out (see `report`).")
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to a file.")
     ] = None,
@@ -305,6 +331,8 @@ def compare(
             console.print(f"left out: {cell}", highlight=False, markup=False)
         if json_file is not None:
             load(".search.run_folder").write_json(json_file, result)
+        if with_report:
+            say_report(out)
 
     guard(body)
 

@@ -28,7 +28,7 @@ from .compare_stats import REFERENCES, summarise
 from .peers.metaschedule import TRIALS_PER_ITER
 from .peers.run import PEERS
 from .run_folder import write_json
-from .tune import check_model, find_strategy
+from .tune import check_acquisition, check_model, find_strategy
 
 # A run that takes longer is given up: MetaSchedule's 64 trials take up to 4 minutes.
 _RUN_LIMIT_S = 3600.0
@@ -50,18 +50,20 @@ class Entrant:
         trials: Its budget, where it is not the comparison's.
         batch: Trials between two calls of the strategy; None for its default.
         space: The space that one of ours searches.
+        acquisition: What candidates of one of ours are worth; see `tune`.
     """
 
     label: str
     strategy: str
-    model: str = "xgb"
+    model: str = "pretrained"
     trials: int | None = None
     batch: int | None = None
     space: str = "sketch"
+    acquisition: str = "mean"
 
     @classmethod
     def parse(cls, text: str) -> Entrant:
-        """Read `[label=]strategy[:model=NAME][:space=NAME][:trials=N][:batch=N]`.
+        """Read `[label=]strategy[:NAME=VALUE]...`, names as in the error below.
 
         Raises:
             ValueError: it is not of that form, or names what there is not.
@@ -84,9 +86,13 @@ class Entrant:
             elif name == "space":
                 check_space(value)
                 chosen["space"] = value
+            elif name == "acquisition":
+                check_acquisition(value)
+                chosen["acquisition"] = value
             else:
                 raise ValueError(
-                    f"`{option}` in `{text}` is none of model=NAME, space=NAME, trials=N, batch=N"
+                    f"`{option}` in `{text}` is none of model=NAME, space=NAME, acquisition=NAME, "
+                    "trials=N, batch=N"
                 )
         if label in REFERENCES or not re.fullmatch(r"[\w.+-]+", label):
             raise ValueError(f"`{label}` can't be a label: a word that is no reference's name")
@@ -205,6 +211,7 @@ def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: 
         "seed": run.seed,
         "target": target_string(target),
         "space": run.entrant.space,
+        "acquisition": run.entrant.acquisition,
     }
     if (folder / "done.json").exists():
         if json.loads((folder / "job.json").read_text()) != job:

@@ -15,7 +15,9 @@ from typing import Any
 from rich.console import Console
 from tvm.s_tir import Schedule
 
-from ..costmodel.files import make_model
+from ..costmodel.acquisition import make_acquisition
+from ..costmodel.base import ModelFileError
+from ..costmodel.files import load_model, make_model
 from ..data.candidate import InvalidCandidate
 from ..data.finals import make_reference
 from ..data.kernel import Kernel
@@ -42,7 +44,8 @@ STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
     "evolution": Evolution,
     "random": RandomSearch,
 }
-MODELS = ("xgb", "none")
+MODELS = ("pretrained", "xgb", "none")
+"""The cost models that have a name: the package's trained one, one that knows nothing, none."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ def tune(
     trials: int = 64,
     seconds: float | None = None,
     strategy: str = "annealing",
-    model: str = "xgb",
+    model: str = "pretrained",
+    acquisition: str = "mean",
     space: str = "sketch",
     target: Any = None,
     seed: int = 0,
@@ -142,8 +146,12 @@ def tune(
             check (a few seconds) come on top.
         strategy: Name of the search strategy: `annealing`, `evolution`, `random`, or
             `package.module:Name` for one of your own.
-        model: The cost model that guides it: `xgb`, the path of a saved model,
-            `package.module:Name` for one of your own, or `none`. `random` takes no guidance.
+        model: The cost model that guides it: `pretrained`, which has seen other workloads on a
+            machine like this one; `xgb`, which learns from this run alone; the path of a saved
+            model, `package.module:Name` for one of your own, or `none`. `random` takes no
+            guidance.
+        acquisition: What a candidate is worth: its expected speed (`mean`), or with how unsure the
+            model is taken in, `ei` or `ucb` (see `costmodel.acquisition`).
         space: `sketch`, the space that MetaSchedule generates, or `loop`, free transformations of
             one loop nest.
         target: A TVM target, its string, or None for this machine.
@@ -167,6 +175,7 @@ def tune(
     budget = Budget(trials, seconds)
     made_strategy = find_strategy(strategy)
     check_model(model)
+    check_acquisition(acquisition)
     check_space(space)
     if resume and out is None:
         raise ValueError("there is nothing to resume without a folder; name the run's with `out`")
@@ -174,6 +183,7 @@ def tune(
     settings = {
         "strategy": strategy,
         "model": model,
+        "acquisition": acquisition,
         "space": space,
         "seed": seed,
         "batch": batch,
@@ -190,7 +200,7 @@ def tune(
             on_status = stack.enter_context(progress).update
         measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
         searched = make_space(space, workload, tvm_target)
-        scorer = make_scorer(strategy, model, searched, seed)
+        scorer = make_scorer(strategy, model, searched, seed, acquisition)
         reference = make_reference(measurer)
         stored = [record for record in held.records if _replays(searched, record)]
         measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
@@ -202,7 +212,7 @@ def tune(
             None if folder is None else folder.store,
             budget,
             scorer=scorer,
-            informed=model not in MODELS,
+            informed=scorer is not None and scorer.informed,
             batch=batch,
             seed=seed,
             stored=stored,
@@ -265,17 +275,57 @@ def check_model(name: str) -> None:
         ValueError: there is none of that name.
     """
     if name not in MODELS:  # those need no check, and XGBoost would take a second to load here
-        make_model(name)
+        load_prior(name)
 
 
-def make_scorer(strategy: str, model: str, space: NamedSpace, seed: int) -> Scorer | None:
-    """What scores the strategy's candidates, or None."""
+def check_acquisition(name: str) -> None:
+    """Check the name of an acquisition.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    make_acquisition(name)
+
+
+def load_prior(name: str, seed: int = 0) -> Any:
+    """A cost model that a run is named after: a saved one, or one of the user's own.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if not Path(name).is_file():
+        return make_model(name, seed)
+    loaded = load_model(name)
+    if loaded.kind == "validity":
+        raise ModelFileError(f"{name} holds a model of validity, which does not rank programs")
+    return loaded
+
+
+def make_scorer(
+    strategy: str, model: str, space: NamedSpace, seed: int, acquisition: str = "mean"
+) -> Scorer | None:
+    """What scores the strategy's candidates, or None; arguments as those of `tune`."""
     if model == "none" or strategy == "random":
         return None
     # XGBoost takes a second to load, and we get here while the worker loads TVM.
     learned = import_module(".learned_scorer", __package__)
+    known: dict[str, Any] = {}
+    if model != "xgb":
+        found = import_module("..costmodel.pretrained", __package__).named(model)
+        if found is not None:
+            known = {"prior": found.verify, "draft_prior": found.draft}
+        else:
+            prior = load_prior(model, seed)
+            schema = getattr(prior, "schema", None)
+            of_decisions = schema is not None and schema.name == "general"
+            known = {"draft_prior" if of_decisions else "model": prior}
     scorer: Scorer = learned.LearnedScorer(
-        space, space.workload.identity, space.target, model=make_model(model, seed), seed=seed
+        space,
+        space.workload.identity,
+        space.target,
+        acquisition=acquisition,
+        seed=seed,
+        **known,
     )
     return scorer
 

@@ -48,6 +48,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         strategy=strategy,
         model=job["model"],
         space=job["space"],
+        acquisition=job["acquisition"],
         batch=job["batch"],
         seed=seed,
         target=target,
