@@ -1,0 +1,255 @@
+"""A report's sections, figures and tables, from a comparison's figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from . import report_tables as tables
+from .report_curves import Axis, Curve, mean_band
+from .report_data import Comparison, entrant_text
+from .report_parts import Bars, Cell, Curves, Figure, Forest, Line, Ratio, Section, Table
+
+_TRIALS: Axis = "trials"
+_SECONDS: Axis = "seconds"
+
+
+def title(data: Comparison) -> str:
+    """The report's heading."""
+    settings = data.settings
+    text = _count(len(data.labels), "tuner") + " on " + _count(len(data.workloads), "operator")
+    text += f", {settings['trials']} trials" if "trials" in settings else ""
+    return text + (f", {_count(settings['seeds'], 'seed')}" if "seeds" in settings else "")
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def sections(data: Comparison) -> list[Section]:
+    """All of the report, what an engineer asks first at the top."""
+    found = [_headline(data), _latencies(data), _lost(data), _progress(data), _time(data)]
+    found += [_failures(data), _operators(data), _made(data)]
+    return [section for section in found if section is not None]
+
+
+def _headline(data: Comparison) -> Section:
+    notes = [
+        "Geometric means over the operators of the row's speed against the column's; above 1, the "
+        "row is faster. Intervals (95%) are bootstrapped over the seeds, so they speak of these "
+        "operators and not of operators at large; bold where they are above 1."
+    ]
+    if data.replayed:
+        notes.append(
+            "Nothing was measured: the runs were played back from stored records, which alone "
+            "the strategies could propose."
+        )
+    groups = _groups(data)
+    figures: list[Figure] = []
+    if groups:
+        alt = "Speed ratios with their intervals, as in the table."
+        figures = [Forest("forest", alt, groups)]
+    return Section("Speed", notes, figures, [tables.headline(data)])
+
+
+def _groups(data: Comparison) -> dict[str, list[Ratio]]:
+    """Ratios by what they are against: the peers and random search, or else every entrant."""
+    strategies = data.result["strategies"]
+    named = [*data.peers, *(label for label in data.labels if label == "random")]
+    groups = {}
+    for other in dict.fromkeys(named or data.labels):
+        ratios = []
+        for number, label in enumerate(data.labels):
+            ratio = strategies[label]["geomean_speed_vs"].get(other)
+            if ratio is not None:
+                low, high = strategies[label]["geomean_speed_vs_ci95"][other]
+                ratios.append(Ratio(number, label, ratio, low, high))
+        if ratios:
+            groups[other] = ratios
+    return groups
+
+
+def _latencies(data: Comparison) -> Section:
+    how = (
+        "Stored latency of the best candidate of a run, median over the seeds."
+        if data.replayed
+        else "All winners of an operator were timed side by side in one interleaved run; median "
+        "over the seeds."
+    )
+    return Section("Latency", [f"{how} Bold: the fastest entrant."], [], [tables.overview(data)])
+
+
+def _progress(data: Comparison) -> Section | None:
+    figures = [_overall(data, _TRIALS), _overall(data, _SECONDS)]
+    shown = [figure for figure in figures if figure is not None]
+    near = tables.near_the_best(data)
+    if not shown and not near.rows:
+        return None
+    best = "the fastest stored candidate" if data.replayed else "the best that any run found"
+    notes = [
+        f"Speed of the best so far, as a share of {best} on the operator: geometric mean over "
+        "operators and seeds, with the lowest and the highest seed as a band."
+        + ("" if data.replayed else " By the runs' own timings, unlike the latencies above."),
+        "The table counts runs that came near that best; trials and seconds are medians over all "
+        "runs, `-` where fewer than half came that near.",
+    ]
+    if any(line.end for figure in shown for line in figure.lines):
+        notes.append(
+            "A tuner that tells no times has a mark where it ended, at its whole wall-clock. "
+            "The others' seconds leave out the start of Python and its imports."
+        )
+    missing = _partial(data)
+    if missing:
+        notes.append(f"Not on all operators: {missing}.")
+    return Section("Best so far", notes, [*shown], [near])
+
+
+def _partial(data: Comparison) -> str:
+    """Which entrants have curves for some of the operators only."""
+    all_of = len(data.best_s)
+    counts = {
+        label: sum(bool(data.curves(key, label)) for key in data.best_s) for label in data.labels
+    }
+    some = {label: n for label, n in counts.items() if n < all_of}
+    return ", ".join(f"{label} ({n} of {all_of})" for label, n in some.items())
+
+
+def _overall(data: Comparison, axis: Axis) -> Curves | None:
+    lines = []
+    for number, label in enumerate(data.labels):
+        runs = [
+            [(curve, 100.0 * best) for curve in data.curves(key, label)]
+            for key, best in data.best_s.items()
+            if data.curves(key, label)
+        ]
+        lines += _line(number, label, runs, axis, tables.mean_seconds(data, label).get("wall"))
+    if not any(line.band for line in lines):
+        return None
+    alt = f"Best so far against {axis}: {_ends(lines, '{:.0f}%')}."
+    return Curves(f"all-{axis}", alt, lines, axis, "% of the best", axis == _SECONDS)
+
+
+def _line(
+    number: int, label: str, runs: list[list[tuple[Curve, float]]], axis: Axis, wall_s: float | None
+) -> list[Line]:
+    """An entrant's curve, or, for one that tells no times, where it ended."""
+    found = mean_band(runs, axis)
+    if found is not None:
+        return [Line(number, label, found)]
+    along = mean_band(runs, _TRIALS)
+    if axis == _SECONDS and along is not None and wall_s is not None:
+        return [Line(number, label, None, (wall_s, float(along.middle[-1])))]
+    return []
+
+
+def _ends(lines: list[Line], form: str) -> str:
+    ends = {
+        line.label: line.band.middle[-1] if line.band else line.end[1] if line.end else np.nan
+        for line in lines
+    }
+    return ", ".join(f"{label} ends at {form.format(value)}" for label, value in ends.items())
+
+
+def _time(data: Comparison) -> Section | None:
+    table = tables.where_time_went(data)
+    means = {label: tables.mean_seconds(data, label) for label in data.labels}
+    means = {label: mean for label, mean in means.items() if mean}
+    if not means:
+        return None
+    parts = tuple(tables.shown_parts(means))
+    alt = "Seconds of a run by part, as in the table."
+    notes = [
+        "Mean seconds of a run over the operators and seeds. `time` is running kernels, `search` "
+        "proposing, `model` learning and scoring; `rest` is the start of the process and what the "
+        "tuner does not tell."
+    ]
+    if data.replayed:
+        notes = ["Seconds of proposing (`search`) and of learning and scoring (`model`) alone."]
+    return Section("Where the time went", notes, [Bars("time", alt, parts, means)], [table])
+
+
+def _failures(data: Comparison) -> Section:
+    found = [tables.failures(data)]
+    notes = [
+        "Candidates that did not compile, run, end in time or compute the right thing. `invalid` "
+        "ones never reached the measurer and cost no trial; the others are trials lost."
+    ]
+    lost = tables.timeouts(data)
+    if lost is not None:
+        found.append(lost)
+        notes.append("Each tuner has time limits of its own, ours and the peers' alike.")
+    return Section("Failures", notes, [], found)
+
+
+def _lost(data: Comparison) -> Section | None:
+    table = tables.left_out(data)
+    if table is None:
+        return None
+    notes = ["These runs are in no ratio; an operator that a side lacks is in none of its ratios."]
+    return Section("What could not be run", notes, [], [table])
+
+
+def _operators(data: Comparison) -> Section:
+    parts = [_operator(data, number, key) for number, key in enumerate(data.workloads)]
+    notes = [
+        "Best so far by the runs' own timings: geometric mean over the seeds, with the lowest and "
+        "the highest as a band."
+    ]
+    drawn = any(part.figures for part in parts)
+    return Section("Operator by operator", notes if drawn else [], parts=parts)
+
+
+def _operator(data: Comparison, number: int, key: str) -> Section:
+    flops, by_label = data.flops.get(key), data.workloads[key]
+    scale = flops / 1e9 if flops else 1.0
+    unit = "GFLOP/s" if flops else "runs/s"
+    levels = {
+        label: scale / best
+        for label in data.references
+        if (best := by_label.get(label, {}).get("best_s"))
+    }
+    figures: list[Figure] = []
+    for axis in (_TRIALS, _SECONDS):
+        lines = []
+        for place, label in enumerate(data.labels):
+            runs = [[(curve, scale) for curve in data.curves(key, label)]]
+            walls = by_label.get(label, {}).get("wall_s")
+            lines += _line(place, label, runs, axis, float(np.mean(walls)) if walls else None)
+        if any(line.band for line in lines):
+            alt = f"{key}, best so far against {axis}: {_ends(lines, '{:.3g} ' + unit)}."
+            figures.append(
+                Curves(f"op{number}-{axis}", alt, lines, axis, unit, axis == _SECONDS, levels)
+            )
+    notes = [f"{flops / 1e6:,.4g} MFLOP"] if flops else []
+    for label, found in by_label.items():
+        about = ", ".join(f"{name} {value}" for name, value in found.get("about", {}).items())
+        notes += [f"{label}: {about}"] if about else []
+    return Section(key, notes, figures, [tables.operator(data, key)])
+
+
+def _made(data: Comparison) -> Section:
+    settings, versions = data.settings, data.result.get("versions", {})
+    facts: Mapping[str, Any] = {
+        "host": settings.get("host"),
+        "target": settings.get("target"),
+        "peak": _peak(data.result.get("peak")),
+        "trials": settings.get("trials"),
+        "seeds": settings.get("seeds"),
+        "entrants": ", ".join(entrant_text(entrant) for entrant in data.entrants.values()),
+        "records": data.replayed,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
+    }
+    rows = [[Cell(name), Cell(str(value))] for name, value in facts.items() if value]
+    return Section("How it was made", [], [], [Table(("", ""), rows, words=True)], [], data.command)
+
+
+def _peak(peak: Mapping[str, Any] | None) -> str:
+    """What the machine can do, in words; nothing where it was not measured."""
+    if not peak:
+        return ""
+    return (
+        f"{peak['flops'] / 1e9:.0f} GFLOP/s in float32 on {_count(peak['threads'], 'thread')} "
+        f"({peak['flops_core'] / 1e9:.0f} on one), {peak['bandwidth'] / 1e9:.1f} GB/s of memory"
+    )
