@@ -42,7 +42,7 @@ SWEEP := rm -rf build *.egg-info
 	@touch $@
 
 .venv/dev: .venv/needs
-	$(PIP) --constraint constraints.txt '.[dev,report]'
+	$(PIP) --constraint constraints.txt '.[dev,report,neural,rl]'
 	@$(SWEEP)
 	@touch $@
 

@@ -282,8 +282,9 @@ def doctor(
 @app.command()
 def compare(
     workloads: Annotated[
-        list[str], typer.Argument(help="Suites, their parts (C2D:2), or `matmul(512,512,512)`.")
-    ],
+        list[str] | None,
+        typer.Argument(help="Suites, their parts (C2D:2), or `matmul(512,512,512)`."),
+    ] = None,
     strategies: Annotated[
         str,
         typer.Option(
@@ -297,6 +298,9 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder; what is finished in it is not run again.")] = (
         Path("comparison")
     ),
+    replay: Annotated[
+        Path | None, typer.Option(help="Play this dataset's records back, and measure nothing.")
+    ] = None,
     with_report: Annotated[
         bool, typer.Option("--report", help="Write a report into --out (see `report`).")
     ] = False,
@@ -316,14 +320,23 @@ def compare(
     def body() -> None:
         module = load(".search.compare")
         entrants = [module.Entrant.parse(text) for text in strategies.split(",")]
-        chosen = [item for name in workloads for item in _workloads(name)]
+        chosen = [item for name in workloads or [] for item in _workloads(name)]
+        if with_report:
+            load(".search.report").check_packages()
 
         def say(line: str) -> None:
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
-        result = module.compare(
-            chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
-        )
+        if replay is not None:
+            result = load(".search.compare_replay").compare_replay(
+                replay, entrants, chosen, seeds=seeds, trials=trials, out=out, say=say
+            )
+        elif chosen:
+            result = module.compare(
+                chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
+            )
+        else:
+            raise ValueError("name a workload, such as C2D:2, or --replay a dataset")
         for table in load(".search.compare_stats").tables(result):
             console.print()
             console.print(table)

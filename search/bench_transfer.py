@@ -28,7 +28,7 @@ ENTRANTS = (
 )
 
 # One of each family of Ansor's suite, of those that take a tenth of a millisecond or so.
-_USUAL = "C1D:2 C2D:2 C3D:3 GMM:2 GRP:0 DIL:2 DEP:0 T2D:1 CAP:1 NRM:1 SFM:1 CBR:2 TBG:0".split()
+_USUAL = "C1D:2 C2D:2 C3D:1 GMM:2 GRP:0 DIL:2 DEP:0 T2D:1 CAP:1 NRM:1 SFM:1 CBR:2 TBG:0".split()
 
 # Two times that differ by less are no different.
 NOISE = 0.01

@@ -161,7 +161,12 @@ def compare(
     if len(set(labels)) < len(labels):
         raise ValueError("two entrants have one label; name them apart with label=strategy")
     chosen = cpu_target(target)
-    settings = {"trials": trials, "target": target_string(chosen), "host": this_host().key}
+    settings: dict[str, Any] = {
+        "trials": trials,
+        "target": target_string(chosen),
+        "host": this_host().key,
+        "replay": None,
+    }
     _claim(out, settings)
     runs = [
         Run(workload, entrant, seed)

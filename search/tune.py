@@ -294,6 +294,11 @@ def load_prior(name: str, seed: int = 0) -> Any:
         ValueError: there is none of that name.
     """
     if not Path(name).is_file():
+        if ":" not in name:
+            raise ValueError(
+                f"there is no model `{name}`, and no file of that name; the models are "
+                f"{', '.join(MODELS)}, package.module:Name, and paths of saved models"
+            )
         return make_model(name, seed)
     loaded = load_model(name)
     if loaded.kind == "validity":

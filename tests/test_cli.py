@@ -104,7 +104,7 @@ def test_what_else_is_in_the_folder(finished: Path) -> None:
         ([*SMALL, "--seconds", "0"], "above 0"),
         ([*SMALL, "--strategy", "guess"], "annealing, evolution, random"),
         ([*SMALL, "--strategy", "nowhere:Guess"], "imported"),
-        ([*SMALL, "--model", "guess"], "the models are xgb, package.module:Name"),
+        ([*SMALL, "--model", "guess"], "the models are pretrained, xgb, none, package.module:Name"),
         ([*SMALL, "--model", "validity"], "does not rank"),
         ([*SMALL, "--model", "two.py"], "not a model file"),
         ([*SMALL, "--space", "grid"], "sketch, loop"),
