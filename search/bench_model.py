@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..costmodel import pretrained
@@ -258,5 +259,5 @@ def _table(result: Mapping[str, Any]) -> Table:
         values = [result[name], *(row[name] for row in rows)]
         table.add_row(name, *("-" if v is None else f"{v:,.4g}" for v in values))
     for name, what in result["models"].items():
-        table.add_row(f"{name} model", what)
+        table.add_row(f"{name} model", escape(what))
     return table

@@ -47,9 +47,9 @@ def extract(space: Space, candidates: Sequence[Candidate]) -> Floats:
         TypeError: the space is neither the sketch nor the loop space.
     """
     known = _features(space)
-    for candidate in candidates:
-        if candidate.space != known.name:
-            raise InvalidCandidate(f"not a candidate of the {known.name} space: {candidate}")
+    others = {candidate.space for candidate in candidates} - {known.name}
+    if others:
+        raise InvalidCandidate(f"candidates of {', '.join(others)} in the {known.name} space")
     if len(candidates) <= _CHUNK:
         return known.rows(candidates)
     starts = range(0, len(candidates), _CHUNK)

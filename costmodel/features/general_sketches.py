@@ -56,10 +56,12 @@ class SketchFeatures:
         placed = {name for plan in self.plans for name, partial, _ in plan.places if not partial}
         stages = {name: tensor for name, tensor in read.items() if name in placed}
         known = {} if self.main is None else views(schedule, self.main, list(stages))
-        self._sketches = [
-            _OneSketch(plan, sketch.decisions, row, self.main, slots, stages, known, self.machine)
-            for plan, sketch in zip(self.plans, space.sketches, strict=True)
-        ]
+        self._sketches: dict[Any, _OneSketch] = {
+            number: _OneSketch(
+                plan, sketch.decisions, row, self.main, slots, stages, known, self.machine
+            )
+            for number, (plan, sketch) in enumerate(zip(self.plans, space.sketches, strict=True))
+        }
 
     def rows(self, candidates: Sequence[Candidate]) -> Floats:
         """Features, of shape (candidates, columns).
@@ -67,18 +69,14 @@ class SketchFeatures:
         Raises:
             InvalidCandidate: one is of another space, or of no sketch of this one.
         """
-        by_sketch: dict[Any, tuple[list[int], list[Any]]] = {}
+        found = np.empty((len(candidates), len(AT)), np.float32)
         try:
-            for row, candidate in enumerate(candidates):
-                index, decisions = candidate.point
-                members, points = by_sketch.setdefault(index, ([], []))
-                members.append(row)
-                points.append(decisions)
-            found = np.empty((len(candidates), len(AT)), np.float32)
-            for index, (members, points) in by_sketch.items():
-                made = self._sketches[index].rows(points)
-                found[members if len(by_sketch) > 1 else slice(None)] = made.T
-        except (TypeError, ValueError, IndexError) as error:
+            pairs: list[Any] = [candidate.point for candidate in candidates]
+            for sketch in {index for index, _ in pairs}:
+                members = [row for row, pair in enumerate(pairs) if pair[0] == sketch]
+                made = self._sketches[sketch].rows([pairs[row][1] for row in members])
+                found[members] = made.T
+        except (TypeError, ValueError, LookupError) as error:
             raise InvalidCandidate(f"not candidates of this sketch space: {error}") from error
         return found
 
@@ -130,7 +128,7 @@ class _OneSketch:
 
     def rows(self, points: Sequence[tuple[Any, ...]]) -> Floats:
         """Features, of shape (columns, points)."""
-        if any(len(point) != len(self.parts) for point in points):
+        if {len(point) for point in points} - {len(self.parts)}:
             raise ValueError(f"the sketch has {len(self.parts)} decisions")
         if not self.views:
             return self._rows(points, self.main)

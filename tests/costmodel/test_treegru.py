@@ -277,7 +277,7 @@ def test_features_of_another_kind_are_refused(model: TreeGRU, tmp_path: Path) ->
     with pytest.raises(ValueError, match=r"version 1.*`other`"):
         model.predict(replace(TEST, schema=replace(SCHEMA, name="other")))
     with pytest.raises(ValueError, match=r"learns from `loops`.*`statements`"):
-        made().fit(Samples.of(STATEMENTS, [np.zeros((1, 164))], [1.0]))
+        made().fit(Samples.of(STATEMENTS, [np.zeros((1, 164), np.float32)], [1.0]))
 
 
 def test_weights_of_another_size_are_refused(model: TreeGRU, tmp_path: Path) -> None:

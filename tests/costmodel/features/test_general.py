@@ -231,7 +231,7 @@ def test_candidates_of_another_space_are_refused() -> None:
     with pytest.raises(InvalidCandidate, match="sketch"):
         general.extract(loops, sketches.guess(rng, 1))
     with pytest.raises(InvalidCandidate, match="sketch space"):
-        general.extract(sketches, [Candidate("sketch", (99, ()))])
+        general.extract(sketches, [Candidate("sketch", (-1, POINT))])
     with pytest.raises(InvalidCandidate, match="sketch space"):
         general.extract(sketches, [Candidate("sketch", (0, ((1, 2),)))])
     with pytest.raises(InvalidCandidate, match="loop space"):
