@@ -23,10 +23,11 @@ _PATIENCE = 5
 _IDLE = 2
 # And then the space is taken for used up when so many draws in a row bring nothing.
 _DRAWS = 50
-# Share of the first batch that is drawn at random when what is known before the first trial picks
-# the rest: were it misleading, all of the batch would be lost, and nothing in it would tell. And
-# how many times as many drafts it picks from: one that ranks well is worth a second's replays.
-_UNPICKED = 0.25
+# Where something is known before the first trial: how much of a usual batch the first one is, how
+# much of it is drawn at random, and from how many times as many drafts the rest is picked. Were
+# what is known misleading, what it picks would be lost, and there would be nothing to judge it by.
+_FIRST = 0.5
+_UNPICKED = 0.5
 _WIDER = 2
 
 
@@ -43,8 +44,8 @@ class Proposer:
         diversity: Weight of decision values that the batch does not have yet, against scores.
         seed: Seed of these draws; the strategy has its own.
         informed: Whether the scorer knows something before the first trial. Then the first batch is
-            picked by its scores too, from twice as many drafts, but for a quarter of it, which
-            shows whether they are any good.
+            half as large as the others, one half of it is picked by the scores, from twice as many
+            drafts, and the other, drawn at random, shows whether they are any good.
         program: What tells programs apart; by default their candidates do. Some decisions change
             nothing, so that several candidates are one program, which is tried once then.
     """
@@ -82,8 +83,10 @@ class Proposer:
         # Before anything was learnt one draft is as good as another, and replaying is not free.
         drafts, epsilon = self.drafts, self.epsilon
         if not self._tried:
-            drafts = drafts * _WIDER if self._informed else 1
-            epsilon = max(epsilon, _UNPICKED)
+            drafts = 1
+            if self._informed:
+                n = max(1, round(_FIRST * n))
+                drafts, epsilon = self.drafts * _WIDER, max(epsilon, _UNPICKED)
         drafted = self._draft(n * drafts, at_least=n)
         batch = drafted[:n] if drafts == 1 else self._pick(drafted, n, epsilon)
         self.seconds["search"] += time.monotonic() - start - (self.seconds["model"] - before)
