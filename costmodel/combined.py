@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from .base import CostModel, FeatureSchema, ModelFileError, Samples
 from .files import load_model
-from .model_file import ModelFile, StrPath
+from .model_file import Embedded, ModelFile, StrPath
 from .rows import totals
 
 Array = npt.NDArray[np.float64]
@@ -112,13 +112,15 @@ class Combined:
                 f"{path} holds a model on the features {', '.join(map(str, kinds))} together, and "
                 f"`{schema.name}` are what it would be given; train one on these alone"
             )
-        parts = []
-        with tempfile.TemporaryDirectory() as folder:
-            for number, kind in enumerate(kinds):
-                one = Path(folder) / f"part {number} of {Path(path).name}"
-                one.write_bytes(file.parts[str(number)])
-                parts.append((str(kind), load_model(one)))
-        made = cls(parts)
+        made = cls(
+            [
+                (
+                    str(kind),
+                    load_model(Embedded(f"part {number} of {path}", file.parts[str(number)])),
+                )
+                for number, kind in enumerate(kinds)
+            ]
+        )
         made.scales = [float(scale) for scale in scales]
         return made
 

@@ -28,6 +28,25 @@ Model = TypeVar("Model")
 
 
 @dataclass(frozen=True)
+class Embedded:
+    """A model file within another one, to be given in the place of a path.
+
+    Attributes:
+        name: What errors call it.
+        content: What the file would hold.
+    """
+
+    name: str
+    content: bytes
+
+    def __fspath__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
 class ModelFile:
     """What a model file holds.
 
@@ -85,7 +104,7 @@ class ModelFile:
                 of another schema; both versions are named.
             FileNotFoundError: there is no such file.
         """
-        header, body = _split(Path(path))
+        header, body = _split(path)
         try:
             found = cls(
                 kind=header["kind"],
@@ -165,9 +184,9 @@ def _check_schema(path: StrPath, found: FeatureSchema, wanted: FeatureSchema | N
     )
 
 
-def _split(path: Path) -> tuple[dict[str, Any], bytes]:
+def _split(path: StrPath) -> tuple[dict[str, Any], bytes]:
     """The header and what follows it."""
-    content = path.read_bytes()
+    content = path.content if isinstance(path, Embedded) else Path(path).read_bytes()
     start = len(MAGIC) + 8
     if not content.startswith(MAGIC) or len(content) < start:
         raise ModelFileError(f"{path} is not a model file of tensortune")
