@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .base import CostModel, FeatureSchema, ModelFileError, Samples
 from .files import load_model
-from .model_file import ModelFile, StrPath, check_samples
+from .model_file import Embedded, ModelFile, StrPath, check_samples
 from .xgb import XGBModel
 
 Array = npt.NDArray[np.float64]
@@ -163,10 +163,7 @@ def unpacked(content: bytes) -> Any:
     Raises:
         ModelFileError: they hold no model.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch) / "model"
-        path.write_bytes(content)
-        return load_model(path)
+    return load_model(Embedded("a part of the file", content))
 
 
 def _strata(samples: Samples) -> list[npt.NDArray[np.int64]]:
