@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -326,3 +327,29 @@ def test_a_copy_is_fine_tuned_if_it_is_trusted(sign: float) -> None:
 def test_fine_tuning_needs_a_model_that_can() -> None:
     with pytest.raises(ValueError, match="fine_tune"):
         GlobalLocal(fitted(), fine_tune=True)
+
+
+def test_a_tree_gru_is_fine_tuned() -> None:
+    pytest.importorskip("torch")
+    model_of = import_module("tensortune.costmodel.treegru").TreeGRU
+
+    def trees(n: int, seed: int, local: float) -> Samples:
+        samples = problem(n, seed, local)
+        # The first column says how far above the parent is: every program is a chain.
+        depth = np.concatenate([np.minimum(np.arange(count), 1) for count in samples.counts])
+        rows = np.concatenate([depth[:, None], samples.rows[:, :5]], axis=1).astype(np.float32)
+        return replace(samples, rows=rows)
+
+    general = model_of(embedding=32, hidden=32, epochs=15, learning_rate=3e-3)
+    general.fit(trees(300, 99, 0.0))
+    test = trees(200, 7, 1.5)
+    valid = np.isfinite(test.latency_s)
+    before, found = general.predict(test), {}
+    for name, tuned in (("frozen", False), ("tuned", True)):
+        model = GlobalLocal(general, fine_tune=tuned)
+        model.fit(trees(60, 20, 1.5))
+        found[name] = pairwise_accuracy(model.predict(test)[valid], test.latency_s[valid])
+    assert np.array_equal(general.predict(test), before)
+    alone = pairwise_accuracy(before[valid], test.latency_s[valid])
+    assert min(found.values()) > alone
+    assert found["frozen"] != found["tuned"]
