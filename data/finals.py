@@ -12,7 +12,7 @@ import numpy as np
 from .build import Ran, run_built, time_built
 from .measure import UNTUNED_LIMIT_S, LocalMeasurer
 from .verify import Reference, is_floating
-from .worker import NumpyProgram, Program, Timing
+from .worker import Artifact, NumpyProgram, Program, Timing
 
 # Rounds of the interleaved timing: enough for a median to shrug off a disturbed one.
 _ROUNDS = 9
@@ -42,7 +42,7 @@ class Contestant:
 
 def time_interleaved(
     measurer: LocalMeasurer,
-    programs: Sequence[Program | NumpyProgram],
+    programs: Sequence[Program | NumpyProgram | Artifact],
     rounds: int = _ROUNDS,
     repeat_s: float = 0.01,
     run: int = 0,

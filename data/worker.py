@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -82,11 +83,14 @@ class NumpyProgram:
         workload: Key of a named workload.
         inputs: Name of the input set that was sent to the server.
         memory_bytes: How much memory running may take.
+        maker: Another library's equivalent: `package.module:function`, which makes what
+            `Workload.numpy_call` does of the workload. The worker alone loads it.
     """
 
     workload: str
     inputs: str
     memory_bytes: int
+    maker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +327,12 @@ class _Worker:
     def do_numpy(self, program: NumpyProgram) -> float:
         """Bind a workload's NumPy equivalent; seconds taken (none)."""
         _limit_memory(program.memory_bytes)
-        call = Workload.from_key(program.workload).numpy_call()
+        workload = Workload.from_key(program.workload)
+        module, _, function = program.maker.partition(":")
+        if module:
+            call = getattr(import_module(module), function)(workload)
+        else:
+            call = workload.numpy_call()
         if call is None:
             raise ValueError(f"{program.workload} has no NumPy equivalent")
         self._kernel = _Called(call, self._inputs[program.inputs])

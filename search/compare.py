@@ -19,13 +19,16 @@ from ..data.finals import Contestant, judge, make_reference, time_interleaved
 from ..data.host import this_host
 from ..data.install import versions
 from ..data.measure import LocalMeasurer
+from ..data.peak import measure_peak
 from ..data.pool import worker_environment
 from ..data.spaces import check_space
 from ..data.target import cpu_target, num_cores, target_string
-from ..data.worker import NumpyProgram
+from ..data.worker import Artifact, Program
 from ..data.workload import Workload
 from .compare_stats import REFERENCES, summarise
+from .peers.autotvm import OLD_TVM, find_python, probe
 from .peers.metaschedule import TRIALS_PER_ITER
+from .peers.references import missing_references, reference_programs
 from .peers.run import PEERS
 from .run_folder import write_json
 from .tune import check_acquisition, check_model, find_strategy
@@ -153,6 +156,7 @@ def compare(
 
     Raises:
         ValueError: two entrants of one label, or a folder of another comparison's settings.
+        AutoTVMError: an entrant is AutoTVM or Ansor, and there is no interpreter for it.
     """
     if seeds < 1 or trials < 1:
         raise ValueError(f"seeds and trials must be at least 1, not {seeds} and {trials}")
@@ -161,6 +165,8 @@ def compare(
     if len(set(labels)) < len(labels):
         raise ValueError("two entrants have one label; name them apart with label=strategy")
     chosen = cpu_target(target)
+    if any(entrant.strategy in OLD_TVM for entrant in entrants):
+        probe(find_python())
     settings: dict[str, Any] = {
         "trials": trials,
         "target": target_string(chosen),
@@ -185,6 +191,8 @@ def compare(
         **summarise(cells, labels),
         "settings": {**settings, "seeds": seeds, "entrants": [asdict(e) for e in entrants]},
         "versions": versions(),
+        "peak": asdict(measure_peak(chosen)),
+        "missing": {workload.key: missing_references(workload) for workload in workloads},
     }
     write_json(out / "compare.json", result)
     return result
@@ -274,11 +282,16 @@ def _time_winners(
         with LocalMeasurer(workload, target) as measurer:
             reference = make_reference(measurer)
             mods = [cell["mod"] for cell in found]
-            programs: list[Any] = [measurer.program(mod) for mod in (*mods, workload.mod)]
-            if workload.operator != "custom" and workload.numpy_call() is not None:
-                programs.append(NumpyProgram(workload.key, measurer.inputs, measurer.memory_bytes))
+            packed = [cell for cell in found if cell["packed"]]
+            programs = [_program(measurer, mod) for mod in mods]
+            programs += [_program(measurer, Path(cell["packed"])) for cell in packed]
+            references = reference_programs(measurer)
             times = time_interleaved(
-                measurer, programs, rounds=_ROUNDS, repeat_s=_REPEAT_S, run=len(mods)
+                measurer,
+                [*programs, *references.values()],
+                rounds=_ROUNDS,
+                repeat_s=_REPEAT_S,
+                run=len(mods),
             )
             verdicts = [judge(reference, timed) for timed in times[: len(mods)]]
     except RuntimeError as error:  # the untuned program does not run: the others' cells still count
@@ -289,18 +302,28 @@ def _time_winners(
             cell["best_s"] = timed.latency_s
             if timed.failure or not verdict.right:
                 cell["error"] = timed.failure or verdict.detail
+        for cell, timed in zip(packed, times[len(found) : len(programs)], strict=True):
+            cell["packed_s"] = timed.latency_s
+        for name, timed in zip(references, times[len(programs) :], strict=True):
+            cells.append(
+                {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
+            )
     for cell in cells:
-        del cell["mod"]
-    for name, timed in zip(REFERENCES, times[len(found) :], strict=False):
-        cells.append(
-            {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
-        )
+        cell.pop("mod", None)
     return cells
+
+
+def _program(measurer: LocalMeasurer, winner: Any) -> Program | Artifact:
+    """A winner, ready for a worker: a scheduled module, or the path of a compiled library."""
+    if isinstance(winner, Path):
+        return Artifact(str(winner), measurer.inputs, measurer.memory_bytes)
+    return measurer.program(winner)
 
 
 def _read_cell(run: Run, out: Path) -> dict[str, Any]:
     folder = run.folder(out)
-    cell = {"workload": run.workload.key, "label": run.entrant.label, "seed": run.seed, "mod": None}
+    cell: dict[str, Any] = {"workload": run.workload.key, "label": run.entrant.label}
+    cell |= {"seed": run.seed, "mod": None, "packed": None}
     if not (folder / "done.json").exists():
         error = json.loads((folder / "error.json").read_text())
         return {**cell, "error": error["error"], "wall_s": error["wall_s"]}
@@ -308,6 +331,9 @@ def _read_cell(run: Run, out: Path) -> dict[str, Any]:
     cell |= json.loads((folder / "done.json").read_text())
     if (folder / "winner.json").exists():
         cell["mod"] = tvm.ir.load_json((folder / "winner.json").read_text())
+    elif cell.get("library"):
+        cell["mod"] = folder / cell["library"]
+        cell["packed"] = cell["packed"] and str(folder / cell["packed"])
     else:
-        cell["error"] = "no valid candidate was found"
+        cell["error"] = cell.get("reason") or "no valid candidate was found"
     return cell

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .progress import format_seconds
 
-REFERENCES = ("untuned", "numpy")
+REFERENCES = ("untuned", "numpy", "torch")
 _RESAMPLES = 4000
 
 # Log latencies by workload and label, one for each seed.
@@ -148,6 +148,8 @@ def _describe(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "failures": dict(failures),
         "seconds": {part: total / len(cells) for part, total in seconds.items()},
         "wall_s": [cell["wall_s"] for cell in cells if "wall_s" in cell],
+        "packed_s": [cell["packed_s"] for cell in cells if "packed_s" in cell],
+        "about": next((cell["about"] for cell in cells if cell.get("about")), {}),
         "curves": [cell["curve"] for cell in cells if "curve" in cell],
     }
 

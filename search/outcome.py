@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 
@@ -19,6 +20,10 @@ class Outcome:
             does not tell.
         failures: Failures by kind.
         seconds: Where the time went, as far as the tuner tells.
+        library: The winner, compiled, where the tuner is of another TVM and has no module of ours.
+        packed: The same kernel without the conversions of layouts that it needs, if it needs any.
+        about: What else is to be told of the tuner: its versions, its template.
+        reason: Why there is no winner.
     """
 
     mod: Any
@@ -26,6 +31,10 @@ class Outcome:
     elapsed_s: list[float | None]
     failures: Mapping[str, int]
     seconds: Mapping[str, float]
+    library: Path | None = None
+    packed: Path | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
 
     def curve(self) -> list[tuple[int, float | None, float | None]]:
         """Best so far: `(trials, elapsed_s, best_s)`; None for a best before the first success."""

@@ -21,7 +21,7 @@ FACE = "__init__"
 
 # Optional packages, and the modules (as prefixes) that may import them.
 OPTIONAL = {
-    "torch": ("costmodel.treegru", "costmodel.neural", "search.rl"),
+    "torch": ("costmodel.treegru", "costmodel.neural", "search.rl", "search.peers.torch_calls"),
     "safetensors": ("costmodel.treegru", "costmodel.neural", "search.rl"),
     "gymnasium": ("search.rl",),
     "stable_baselines3": ("search.rl",),

@@ -20,8 +20,9 @@ from ...data.workload import Workload
 from ..outcome import Outcome
 from ..run_folder import write_json
 from ..tune import tune
+from .autotvm import OLD_TVM, run_old_tvm
 
-PEERS = ("metaschedule", "metaschedule-plugin", "metaschedule-fast")
+PEERS = ("metaschedule", "metaschedule-plugin", "metaschedule-fast", *OLD_TVM)
 
 
 def run(job: dict[str, Any], folder: Path) -> Outcome:
@@ -29,6 +30,8 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
     workload = Workload.from_json(job["workload"])
     target = cpu_target(job["target"])
     strategy, trials, seed = job["strategy"], job["trials"], job["seed"]
+    if strategy in OLD_TVM:
+        return run_old_tvm(strategy, workload, target, trials, seed, folder)
     if strategy in PEERS:
         # Loaded on use, or our own runs would pay for it.
         peer = import_module(".metaschedule", __package__)
@@ -77,5 +80,13 @@ def main() -> None:
             "failures": dict(outcome.failures),
             "seconds": dict(outcome.seconds),
             "curve": outcome.curve(),
+            "about": dict(outcome.about),
+            "reason": outcome.reason,
+            "library": _below(outcome.library, folder),
+            "packed": _below(outcome.packed, folder),
         },
     )
+
+
+def _below(path: Path | None, folder: Path) -> str | None:
+    return None if path is None else str(path.relative_to(folder))
