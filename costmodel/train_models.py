@@ -82,10 +82,11 @@ MODELS: dict[str, tuple[Part, ...]] = {
     "xgb": (_XGB,),
     "xgb-small": (Part("statements", ".xgb:XGBModel"),),
     "xgb-relations": (_XGB_RELATIONS,),
-    "xgb-all": (_XGB, _XGB_RELATIONS),
     "draft": (_DRAFT,),
+    "verify": (_XGB, _XGB_RELATIONS),
+    "xgb-all": (_XGB, _XGB_RELATIONS, _DRAFT),
     "treegru": (_TREEGRU,),
-    "mean": (_XGB, _TREEGRU),
+    "all": (_XGB, _XGB_RELATIONS, _DRAFT, _TREEGRU),
     PEER: (Part("statements", ".peer_metaschedule:MetaScheduleXGB"),),
 }
 """The models that can be trained, by name; one of several parts adds up their scores."""

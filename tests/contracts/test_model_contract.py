@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,14 @@ class ModelCase:
         options: For each constructor option a value that changes what the model predicts.
         quiet: Options that change how, and not what, with a value.
         learns: What the model's predictions rank: `speed`, or which programs are `valid`.
+        needs: An optional package that it needs.
     """
 
     make: Callable[..., Any]
     options: dict[str, Any]
     quiet: dict[str, Any]
     learns: str = "speed"
+    needs: str = "numpy"
 
 
 _XGB = {
@@ -61,7 +64,26 @@ def _xgb(objective: str) -> ModelCase:
 
 _VALIDITY = {"rounds": 5, "max_depth": 1, "learning_rate": 0.05, "min_failures": 10**6, "seed": 1}
 
+
+def _treegru(**options: Any) -> Any:
+    made = import_module("tensortune.costmodel.treegru").TreeGRU
+    return made(**{"embedding": 32, "hidden": 32} | options)
+
+
+_TREEGRU = {
+    "embedding": 64,
+    "hidden": 64,
+    "epochs": 3,
+    "learning_rate": 1e-4,
+    "weight_decay": 0.1,
+    "clip": 1e-3,
+    "holdout": 0.3,
+    "patience": 1,
+    "seed": 1,
+}
+
 CASES = {
+    "treegru": ModelCase(_treegru, _TREEGRU, {}, needs="torch"),
     "xgb-rank": _xgb("rank"),
     "xgb-regression": _xgb("regression"),
     "validity": ModelCase(ValidityModel, _VALIDITY, {"threads": 2}, learns="valid"),
@@ -70,7 +92,9 @@ CASES = {
 
 @pytest.fixture(params=sorted(CASES))
 def case(request: pytest.FixtureRequest) -> ModelCase:
-    return CASES[request.param]
+    found = CASES[request.param]
+    pytest.importorskip(found.needs)
+    return found
 
 
 def problem(n: int, seed: int = 0) -> Samples:
@@ -263,9 +287,10 @@ def test_a_saved_model_predicts_the_same_to_the_bit(case: ModelCase, tmp_path: P
 
 
 def test_an_untrained_model_can_be_saved(case: ModelCase, tmp_path: Path) -> None:
-    case.make(rounds=7).save(tmp_path / "model")
+    name, value = next(iter(case.options.items()))
+    case.make(**{name: value}).save(tmp_path / "model")
     loaded = load_model(tmp_path / "model")
-    assert loaded.rounds == 7
+    assert getattr(loaded, name) == value
     assert len(set(loaded.predict(TEST).tolist())) == 1
 
 

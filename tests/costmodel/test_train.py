@@ -143,7 +143,7 @@ def test_names_of_models() -> None:
         ("xgb(depth=4)", "`XGBModel` has no `depth`; there are objective, rounds"),
         ("xgb(max_depth)", "name=value"),
         ("xgb(objective=luck)", "not 'luck'"),
-        ("mean(rounds=4)", "several parts"),
+        ("verify(rounds=4)", "several parts"),
         ("no.such:Model", "can't be made"),
     ],
 )
