@@ -97,7 +97,7 @@ def train(
         summary = _summary(trained, model, start, out)
         if made is not None:
             summary |= {"split": split, "seed": seed}
-            summary["test"] = module.judge(trained, source, made.test)
+            summary["test"] = module.judge(trained.model, source, made.test)
         _say_trained(summary)
         write_json(json_file, summary)
 
@@ -164,6 +164,14 @@ def evaluate(
             "that the same command goes on after an interruption.",
         ),
     ] = None,
+    saved: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Train nothing: judge this trained model by the workloads that it has not seen; "
+            "`pretrained` is the one of this package.",
+        ),
+    ] = None,
     workers: Workers = None,
     json_file: JsonFile = None,
 ) -> None:
@@ -176,11 +184,24 @@ def evaluate(
     tensortune evaluate data/collected --out evaluated
 
     tensortune evaluate data/collected --models xgb,metaschedule-xgb --splits shape,operator
+
+    tensortune evaluate runs/matmul --saved pretrained
     """
 
     def body() -> None:
         module, training = load(".costmodel.evaluate"), load(".costmodel.train")
         found = training.read_records(records)
+        if saved is not None:
+            if models or splits or sizes or out:
+                raise ValueError("--saved judges one model as it is: leave out the other options")
+            path = load(".costmodel.pretrained").path("verify") if saved == "pretrained" else saved
+            with Shown() as show:
+                source = training.Source(found, workers=workers, progress=show.features)
+                judged = training.judge_saved(path, source)
+            say(f"{judged['programs']} programs of {judged['workloads']} workloads it has not seen")
+            say(", ".join(f"{name} {number(judged[name])}" for name in METRICS))
+            write_json(json_file, {"model": saved, **judged})
+            return
         chosen = _models(models)
         hosts = {record.host for record in found.records}
         usual = "record,shape,operator" + (",host" if len(hosts) > 1 else "")

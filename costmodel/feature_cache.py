@@ -87,6 +87,37 @@ class Featured:
     missing: Mapping[str, int]
 
 
+def featured(
+    dataset: Dataset,
+    schema: FeatureSchema,
+    keys: Sequence[bytes | None],
+    cache: FeatureFiles,
+    failed: Mapping[bytes, str],
+) -> Featured:
+    """The records of a dataset whose features are in the cache, and why the others have none.
+
+    Args:
+        dataset: The records.
+        schema: Of the features.
+        keys: Each record's key in the cache; None where no space of ours reads its candidate.
+        cache: The features.
+        failed: Why there is nothing in the cache, by key.
+    """
+    chosen: list[int] = []
+    missing: Counter[str] = Counter()
+    for i, key in enumerate(keys):
+        if key is None:
+            missing[f"no space of ours reads `{dataset.records[i].candidate.space}`"] += 1
+        elif key in cache.rows:
+            chosen.append(i)
+        else:
+            missing[cache.illegal.get(key) or failed.get(key, "not replayed")] += 1
+    positions = np.array(chosen, dtype=np.int64)
+    features = [cache.rows[key] for key in keys if key is not None and key in cache.rows]
+    made = Samples.of(schema, features, dataset.latency_s[positions], dataset.groups[positions])
+    return Featured(made, positions, dict(missing))
+
+
 def cache_folder(dataset: Dataset, kind: str = "statements") -> Path:
     """Where a dataset's features are kept: `features/<kind>-v<version>` beside its parts.
 
@@ -156,29 +187,7 @@ def samples(
             done += len(job.keys)
             if progress is not None:
                 progress(done, total)
-    return _featured(dataset, schema, keys, cache, failed)
-
-
-def _featured(
-    dataset: Dataset,
-    schema: FeatureSchema,
-    keys: Sequence[bytes | None],
-    cache: FeatureFiles,
-    failed: Mapping[bytes, str],
-) -> Featured:
-    chosen: list[int] = []
-    missing: Counter[str] = Counter()
-    for i, key in enumerate(keys):
-        if key is None:
-            missing[f"no space of ours reads `{dataset.records[i].candidate.space}`"] += 1
-        elif key in cache.rows:
-            chosen.append(i)
-        else:
-            missing[cache.illegal.get(key) or failed.get(key, "not replayed")] += 1
-    positions = np.array(chosen, dtype=np.int64)
-    features = [cache.rows[key] for key in keys if key is not None and key in cache.rows]
-    made = Samples.of(schema, features, dataset.latency_s[positions], dataset.groups[positions])
-    return Featured(made, positions, dict(missing))
+    return featured(dataset, schema, keys, cache, failed)
 
 
 def _keys(records: Sequence[Record], kind: str) -> list[bytes | None]:
@@ -252,7 +261,7 @@ def _run(job: _Job) -> _Result:
     try:
         space = _space(job.space, json.dumps(job.workload), job.target)
     except Exception as error:  # TVM raises whatever its C++ side threw
-        return job, None, [f"its space can't be made: {_last_line(error)}"]
+        return job, None, [f"its space can't be made: {last_line(error)}"]
     legal: list[Scheduled] = []
     why: list[str] = []
     for point in job.points:
@@ -260,7 +269,7 @@ def _run(job: _Job) -> _Result:
             legal.append(space.schedule(Candidate(job.space, point)))
             why.append("")
         except InvalidCandidate as error:
-            why.append(f"illegal here: {_last_line(error)}")
+            why.append(f"illegal here: {last_line(error)}")
     made = iter(extract(legal, space.target, 1))
     none = np.empty((0, schema.width), np.float32)
     return job, [none if reason else next(made) for reason in why], why
@@ -273,6 +282,7 @@ def _space(name: str, workload: str, target: str) -> NamedSpace:
     return make_space(name, Workload.from_json(json.loads(workload)), made)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """What an error says last, which of TVM's is the point of it."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1][:120]

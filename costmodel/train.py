@@ -234,27 +234,49 @@ def _trained(
     )
 
 
-def judge(trained: Trained, source: Source, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
-    """How well a model ranks other records, as `Evaluation.to_json`; None where undefined.
+def judge(model: Any, source: Source, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+    """How well a trained model ranks records, as `Evaluation.to_json`; None where undefined.
 
     Args:
-        trained: The model.
+        model: The model.
         source: Where the records are.
         positions: Which of them.
 
     Raises:
         ValueError: none of them ran.
     """
-    data, _ = replace(source, positions=positions).prepare(trained.features)
+    data, _ = replace(source, positions=positions).prepare(features_of(model))
     records = [source.dataset.records[i] for i in data.positions]
     known = data.any_kind
     found = evaluate(
-        predict(trained.model, data.kinds),
+        predict(model, data.kinds),
         known.latency_s,
         known.groups,
         noise=measured_noise([record.repeats for record in records]),
     )
-    return {name: _numbers(value) for name, value in found.to_json().items()}
+    return {name: _numbers(value) for name, value in found.to_json().items()} | {
+        "programs": int(np.isfinite(known.latency_s).sum()),
+        "workloads": len({record.identity for record in records}),
+    }
+
+
+def judge_saved(path: StrPath, source: Source) -> dict[str, Any]:
+    """How well a saved model ranks the workloads that it was not trained on; see `judge`.
+
+    Args:
+        path: The model's file.
+        source: The records; what is held out for evaluation is taken too.
+
+    Raises:
+        ModelFileError: it is no model's file.
+        ValueError: it was trained on all of the workloads, or none of the others' programs ran.
+    """
+    seen = set(ModelFile.read(path).workloads)
+    new = [i for i, record in enumerate(source.dataset.records) if record.identity not in seen]
+    if not new:
+        raise ValueError(f"{path} was trained on all of these workloads: judge it by others")
+    everything = replace(source, allow_held_out=True)
+    return judge(load_model(path), everything, np.array(new, dtype=np.int64))
 
 
 def _numbers(value: Any) -> Any:

@@ -74,6 +74,9 @@ def test_train_on_one_side_of_a_split(here: Path) -> None:
         *("train", "set", "--model", SMALL, "--split", "shape", "--out", "b.model", "--force")
     ).output
     assert "other side of the split by shape: pairwise 0." in text
+    judged = figures("evaluate", "set", "--saved", "b.model")
+    assert judged["workloads"] == 2 and judged["pairwise"] == done["test"]["pairwise"]
+    assert "leave out" in run("evaluate", "set", "--saved", "x", "--out", "y", code=2).output
 
 
 def test_train_further_on_records_of_ones_own(here: Path) -> None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,7 @@ from ...data.dataset import Dataset
 from ...data.record import Record
 from ...data.spaces import SPACES, make_space
 from ...data.workload import Workload
-from ..base import Samples
-from ..feature_cache import Featured
+from ..feature_cache import Featured, featured, last_line
 from ..feature_files import FeatureFiles
 from . import general
 from .schemas import GENERAL
@@ -71,7 +69,7 @@ def samples_of_dataset(
         done += len(records)
         if progress is not None:
             progress(done, total)
-    return _featured(dataset, keys, cache)
+    return featured(dataset, GENERAL, keys, cache, {})
 
 
 def _key(record: Record) -> bytes | None:
@@ -96,7 +94,7 @@ def _add(
         target = tvm.target.Target(json.loads(some.target))
         space = make_space(some.candidate.space, workload, target)
     except Exception as error:  # TVM raises whatever its C++ side threw
-        why = f"its space can't be made: {_last_line(error)}"
+        why = f"its space can't be made: {last_line(error)}"
         cache.illegal |= dict.fromkeys(records, why)  # another installation may make it
         return
     candidates = [record.candidate for record in records.values()]
@@ -114,26 +112,5 @@ def _add(
             why_not.append("")
         except InvalidCandidate as error:
             found.append(none)
-            why_not.append(f"not of this space: {_last_line(error)}")
+            why_not.append(f"not of this space: {last_line(error)}")
     cache.add(list(records), found, why_not)
-
-
-def _featured(dataset: Dataset, keys: Sequence[bytes | None], cache: FeatureFiles) -> Featured:
-    chosen: list[int] = []
-    missing: Counter[str] = Counter()
-    for i, key in enumerate(keys):
-        if key is None:
-            missing[f"no space of ours reads `{dataset.records[i].candidate.space}`"] += 1
-        elif key in cache.rows:
-            chosen.append(i)
-        else:
-            missing[cache.illegal[key]] += 1
-    positions = np.array(chosen, dtype=np.int64)
-    features = [cache.rows[key] for key in keys if key is not None and key in cache.rows]
-    made = Samples.of(GENERAL, features, dataset.latency_s[positions], dataset.groups[positions])
-    return Featured(made, positions, dict(missing))
-
-
-def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[-1][:120]

@@ -4,9 +4,9 @@
     python docs/scripts/replay_study.py runs/matmul-random [...] --json study.json
 
 Every folder holds one random run. Nothing is measured: the runs' records are played back. First
-the model is trained on a random share of the records and judged on the rest; then `annealing` and
-`random` search the stored candidates, and the trials are counted until the first candidate of the
-stored top 1% is found, and until half of the top 1% is.
+the model is trained on a random share of the records and judged on the rest; then `annealing`, cold
+and from the pretrained models, and `random` search the stored candidates, and the trials are
+counted until the first candidate of the stored top 1% is found, and until half of the top 1% is.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from tensortune.costmodel import pretrained
 from tensortune.costmodel.features import decisions, statements
 from tensortune.costmodel.metrics import pairwise_accuracy
 from tensortune.costmodel.xgb import XGBModel
@@ -30,6 +31,7 @@ from tensortune.search.learned_scorer import LearnedScorer
 from tensortune.search.random_search import RandomSearch
 from tensortune.search.tuner import Budget, Tuner
 
+STRATEGIES = ("annealing", "pretrained", "random")
 SPLITS = 5
 HELD_OUT = 400
 
@@ -76,16 +78,25 @@ def trials_to_top(
     measurer = ReplayMeasurer(records)
     ranked = sorted((r for r in records if r.valid), key=lambda record: record.latency_s)
     top = {record.candidate for record in ranked[: max(2, len(records) // 100)]}
-    learned = LearnedScorer(stored, space.workload.identity, space.target, seed=seed)
-    made = {"annealing": SimulatedAnnealing, "random": RandomSearch}[strategy]
+    known = pretrained.load() if strategy == "pretrained" else pretrained.Pretrained(None, None)
+    learned = LearnedScorer(
+        space,
+        space.workload.identity,
+        space.target,
+        prior=known.verify,
+        draft_prior=known.draft,
+        seed=seed,
+    )
+    is_random = strategy == "random"
     tuner = Tuner(
         stored,
-        made(stored, seed),
+        RandomSearch(stored, seed) if is_random else SimulatedAnnealing(stored, seed),
         measurer,
         None,
-        Budget(len(records) if strategy == "random" else min(len(records), 512)),
-        scorer=learned if strategy == "annealing" else None,
+        Budget(len(records) if is_random else min(len(records), 512)),
+        scorer=None if is_random else learned,
         seed=seed,
+        informed=learned.informed,
     )
     hits = [i for i, record in enumerate(tuner.run(), 1) if record.candidate in top]
     half = len(top) // 2
@@ -116,16 +127,15 @@ def main() -> None:
             strategy: [
                 trials_to_top(space, records, strategy, seed) for seed in range(options.seeds)
             ]
-            for strategy in ("annealing", "random")
+            for strategy in STRATEGIES
         }
         for what, position in (("the first of the top 1%", 0), ("half of the top 1%", 1)):
-            ours = [pair[position] for pair in counts["annealing"]]
-            theirs = [pair[position] for pair in counts["random"]]
-            wins = sum(a < b for a, b in zip(ours, theirs, strict=True))
-            print(
-                f"  trials to {what}: annealing {ours}, random {theirs}; "
-                f"annealing needs fewer in {wins} of {options.seeds} seeds"
-            )
+            needed = {name: [pair[position] for pair in counts[name]] for name in STRATEGIES}
+            print(f"  trials to {what}: random {needed['random']}")
+            for name in STRATEGIES[:-1]:
+                pairs = zip(needed[name], needed["random"], strict=True)
+                wins = sum(a < b for a, b in pairs)
+                print(f"    {name} {needed[name]}: fewer in {wins} of {options.seeds} seeds")
         result[workload.key] = {"pairwise": models, "trials": counts}
     if options.json:
         options.json.write_text(json.dumps(result, indent=2))

@@ -16,6 +16,7 @@ from tensortune.costmodel.model_file import ModelFile
 from tensortune.costmodel.train import (
     Source,
     judge,
+    judge_saved,
     read_records,
     train,
     train_further,
@@ -58,8 +59,13 @@ def test_a_model_knows_unseen_shapes_and_what_it_has_seen(data: Dataset, tmp_pat
     # Eight workloads are few; but chance is a half.
     assert pairwise(loaded, data, made.test) > 0.55
     assert pairwise(loaded, data, made.train) > 0.8
-    figures = judge(trained, source, made.test)
+    figures = judge(trained.model, source, made.test)
     assert 0.55 < figures["pairwise"] < 1 and len(figures["pairwise_ci95"]) == 2
+    # The rest of the dataset is what the saved one has not seen.
+    assert judge_saved(tmp_path / "model", source) == figures
+    train(Source(data), SMALL).save(tmp_path / "all")
+    with pytest.raises(ValueError, match="judge it by others"):
+        judge_saved(tmp_path / "all", Source(data))
 
 
 def test_held_out_workloads_are_left_out(data: Dataset, tmp_path: Path) -> None:
