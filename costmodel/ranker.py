@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .base import CostModel, FeatureSchema, Floats, Samples
-from .transfer import Blend, corrects, trained, unit_of
+from .transfer import Blend, corrects, trained, trust, unit_of
 from .validity import ValidityModel
 from .xgb import XGBModel
 
@@ -69,6 +69,24 @@ class Ranker:
         """
         self.fit()
         return [] if self._blend is None else self._blend.trust.tolist()
+
+    @property
+    def told(self) -> bool:
+        """Whether a prior tells the programs taken in apart."""
+        return len(self._telling()) > 0
+
+    @property
+    def misled(self) -> bool:
+        """Whether every prior that says something would be trusted if it said the opposite.
+
+        What failed counts as slower than all that ran. False as long as they can't be judged.
+        """
+        telling = self._telling()
+        if len(self.latency_s) < _JURY or not len(telling):
+            return False
+        latency_s = np.array(self.latency_s)
+        group = np.zeros(len(latency_s), np.int64)
+        return all(trust(-says, latency_s, group, self.doubt) > 0 for says in telling)
 
     @property
     def measured(self) -> Scores:
@@ -205,6 +223,13 @@ class Ranker:
         if self._opening is None or not self._opening.counts:
             self._opening = Blend.equal(known)
         return self._opening
+
+    def _telling(self) -> list[Scores]:
+        """What each prior says of the programs, those left out that say the same of all."""
+        if not self._known:
+            return []
+        known = np.concatenate(self._known)
+        return [says for says in known.T if np.ptp(says) > 0]
 
     def _all_known(self, samples: Samples, known: Scores | None) -> Scores:
         """What each prior says, of shape (programs, priors)."""

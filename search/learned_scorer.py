@@ -87,6 +87,12 @@ class LearnedScorer:
         self._seen: dict[str, dict[Candidate, Floats]] = {kind: {} for kind in _SCHEMAS}
         self._said: dict[Candidate, Scores] = {}
 
+    @property
+    def misled(self) -> bool:
+        """See `Scorer`: each of the models that has something to go by has to be."""
+        known = [one for one in (self.drafts, self.verifies) if one.told]
+        return bool(known) and all(one.misled for one in known)
+
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """See `Scorer.draft`."""
         return self.drafts.score(self._decisions(candidates), self._draft_known(candidates))

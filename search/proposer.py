@@ -45,7 +45,9 @@ class Proposer:
         seed: Seed of these draws; the strategy has its own.
         informed: Whether the scorer knows something before the first trial. Then the first batch is
             half as large as the others, one half of it is picked by the scores, from twice as many
-            drafts, and the other, drawn at random, shows whether they are any good.
+            drafts, and the other, drawn at random, shows whether they are any good. Where they turn
+            out to be misleading the second batch is drawn at random, as the first one is of a run
+            that knows nothing: of half a batch, with what misled in it, too little was learnt.
         program: What tells programs apart; by default their candidates do. Some decisions change
             nothing, so that several candidates are one program, which is tried once then.
     """
@@ -80,6 +82,11 @@ class Proposer:
         """Up to `n` legal candidates that were never tried, canonical, the best first."""
         start = time.monotonic()
         before = self.seconds["model"]
+        batch = self._batch(n)
+        self.seconds["search"] += time.monotonic() - start - (self.seconds["model"] - before)
+        return batch
+
+    def _batch(self, n: int) -> list[Scheduled]:
         # Before anything was learnt one draft is as good as another, and replaying is not free.
         drafts, epsilon = self.drafts, self.epsilon
         if not self._tried:
@@ -87,10 +94,14 @@ class Proposer:
             if self._informed:
                 n = max(1, round(_FIRST * n))
                 drafts, epsilon = self.drafts * _WIDER, max(epsilon, _UNPICKED)
+        elif self._informed:
+            self._informed = False
+            if self.scorer.misled:
+                drawn: dict[Hashable, Scheduled] = {}
+                self._fill(drawn, n)
+                return list(drawn.values())
         drafted = self._draft(n * drafts, at_least=n)
-        batch = drafted[:n] if drafts == 1 else self._pick(drafted, n, epsilon)
-        self.seconds["search"] += time.monotonic() - start - (self.seconds["model"] - before)
-        return batch
+        return drafted[:n] if drafts == 1 else self._pick(drafted, n, epsilon)
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Learn what came of candidates, failures included; they are not proposed again."""

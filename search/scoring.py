@@ -20,9 +20,14 @@ class Scorer(Protocol):
 
     Attributes:
         informed: Whether it knows something before the first trial.
+        misled: Whether that ranks what was measured the wrong way round.
     """
 
     informed: bool
+
+    @property
+    def misled(self) -> bool:
+        """See above."""
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """Scores from the decisions alone; all equal while nothing was learnt."""
@@ -38,6 +43,7 @@ class NoScorer:
     """Knows nothing: every score is 0."""
 
     informed = False
+    misled = False
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """Zeros."""

@@ -199,7 +199,7 @@ class _Scorer:
         seed: Seed of the model of drafts.
     """
 
-    informed = False  # whether the user's model is, the search asks it
+    informed = misled = False  # whether the user's model is informed, the search asks it
 
     def __init__(
         self,

@@ -120,6 +120,9 @@ def _tiny(i: int) -> Candidate:
 class Oracle:
     """A scorer that knows the latencies; for an illegal candidate it has no idea."""
 
+    informed = True
+    misled = False
+
     def __init__(self, space: SyntheticSpace | TinySpace) -> None:
         self.space = space
         self._known: dict[Candidate, float] = {}

@@ -55,6 +55,25 @@ def test_an_informed_scorer_picks_the_first_batch_too() -> None:
     assert medians[1] < medians[0]
 
 
+def test_what_misled_gets_the_batch_that_a_run_begins_with() -> None:
+    """Drawn at random, and only the one after the first; what did not mislead goes on picking."""
+    medians = []
+    for misled in (False, True):
+        scorer = Oracle(SPACE)
+        scorer.misled = misled
+        proposer = Proposer(SPACE, SimulatedAnnealing(SPACE, 1), scorer=scorer, informed=True)
+        batches = []
+        for _ in range(3):
+            batch = [scheduled.candidate for scheduled in proposer.propose(16)]
+            proposer.tell(trials_of(batch))
+            batches.append(batch)
+        assert [len(batch) for batch in batches] == [8, 16, 16]
+        medians.append([np.median([SPACE.latency(c) for c in batch]) for batch in batches])
+    assert medians[0][0] == medians[1][0]
+    assert medians[1][1] > 2 * medians[0][1]
+    assert medians[1][2] < medians[1][1] / 2
+
+
 @pytest.mark.parametrize("drafts", [1, 3])
 def test_a_program_is_tried_once_whatever_its_decisions(drafts: int) -> None:
     space = TinySpace(32)

@@ -331,6 +331,11 @@ class Planted:
 
     def __init__(self, prior: XGBModel | None) -> None:
         self.ranker = Ranker(prior or XGBModel(), DECISIONS)
+        self.informed = prior is not None
+
+    @property
+    def misled(self) -> bool:
+        return self.ranker.misled
 
     def draft(self, candidates: Sequence[Candidate]) -> np.ndarray:
         return self.ranker.score(Samples.of(DECISIONS, list(SYNTHETIC.encode(candidates))))
