@@ -27,8 +27,9 @@ from tensortune.data.verify import Reference
 from tensortune.data.workload import Workload
 from tensortune.search.rl.cursor_env import CursorEnv, loop_spaces
 from tensortune.search.rl.knob_env import MOVES, KnobEnv, sketch_spaces
-from tensortune.search.rl.reward import Query, TuningEnv
+from tensortune.search.rl.speed import Query
 from tensortune.search.rl.transform_env import TransformEnv
+from tensortune.search.rl.tuning_env import TuningEnv
 
 WORKLOADS = (
     "matmul(m=48,n=64,k=40)",
