@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from .cli_bench import bench_model, bench_transfer
 from .cli_collect import collect
 from .cli_common import console, errors, guard, load
-from .cli_compare import report, say_report
+from .cli_compare import compare, report
 from .cli_dataset import dataset_app
+from .cli_doctor import doctor
+from .cli_rl import rl_app
 from .cli_store import store_app
 from .cli_train import evaluate, train
 from .data.operators import OPERATORS
@@ -35,12 +34,15 @@ bench_app = typer.Typer(no_args_is_help=True, help="Measure tensortune itself.")
 app.add_typer(bench_app, name="bench")
 app.add_typer(store_app, name="store")
 app.add_typer(dataset_app, name="dataset")
+app.add_typer(rl_app, name="rl")
 bench_app.command("model")(bench_model)
 bench_app.command("transfer")(bench_transfer)
 app.command()(collect)
 app.command()(train)
 app.command()(evaluate)
+app.command()(compare)
 app.command()(report)
+app.command()(doctor)
 
 
 @app.command("list")
@@ -88,8 +90,16 @@ def tune(
     trials: Annotated[int, typer.Option(help="Candidates to measure at most.")] = 64,
     seconds: Annotated[float | None, typer.Option(help="Seconds of search at most.")] = None,
     strategy: Annotated[
-        str, typer.Option(help="Search strategy: annealing, evolution or random.")
+        str,
+        typer.Option(
+            help="Search strategy: annealing, beam, evolution or random; rl or rl+annealing, which "
+            "follow a trained policy; or package.module:Name."
+        ),
     ] = "annealing",
+    policy: Annotated[
+        Path | None,
+        typer.Option(help="A policy of your own for rl (see `rl train`); else the package's."),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -108,12 +118,13 @@ def tune(
         ),
     ] = "mean",
     space: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Space of schedules: sketch, which MetaSchedule generates, or loop, free "
-            "transformations of one loop nest."
+            help="Space of schedules: sketch, which MetaSchedule generates (the default), or loop, "
+            "free transformations of one loop nest (the default for rl).",
+            show_default=False,
         ),
-    ] = "sketch",
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="TVM target, e.g. 'llvm -num-cores=1'; else this machine.")
     ] = None,
@@ -160,6 +171,7 @@ def tune(
                 model="xgb" if cold else model,
                 acquisition=acquisition,
                 space=space,
+                policy=policy,
                 target=target,
                 seed=seed,
                 out=folder,
@@ -247,114 +259,6 @@ def explain(
             load(".search.run_folder").write_json(json_file, asdict(found))
 
     guard(body)
-
-
-@app.command()
-def doctor(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the findings to a file.")
-    ] = None,
-) -> None:
-    """Check versions, threads and this machine's noise, and say what to do about each.
-
-    Exits with 1 when something is found that keeps tensortune from working.
-
-    Example: tensortune doctor
-    """
-    module = import_module(".data.doctor", __package__)  # it has to run where TVM can't
-    findings = module.diagnose()
-    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-    table = Table("", "check", "found", "what to do", box=None, pad_edge=False)
-    for finding in findings:
-        table.add_row(
-            f"[{colours[finding.status]}]{finding.status}[/]",
-            finding.name,
-            escape(finding.found),
-            escape(finding.advice),
-        )
-    console.print(table)
-    if json_file is not None:
-        json_file.write_text(json.dumps([asdict(finding) for finding in findings], indent=2))
-    if any(finding.status == "fail" for finding in findings):
-        raise typer.Exit(1)
-
-
-@app.command()
-def compare(
-    workloads: Annotated[
-        list[str] | None,
-        typer.Argument(help="Suites, their parts (C2D:2), or `matmul(512,512,512)`."),
-    ] = None,
-    strategies: Annotated[
-        str,
-        typer.Option(
-            help="Comma-separated: [label=]strategy[:trials=N][:batch=N][:model=NAME]"
-            "[:space=NAME][:acquisition=NAME], and peers."
-        ),
-    ] = "annealing,evolution,random,metaschedule-fast",
-    seeds: Annotated[int, typer.Option(help="Runs of each strategy on each workload.")] = 3,
-    trials: Annotated[int, typer.Option(help="Trials of each run.")] = 64,
-    target: Annotated[str | None, typer.Option(help="TVM target; else this machine.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder; what is finished in it is not run again.")] = (
-        Path("comparison")
-    ),
-    replay: Annotated[
-        Path | None, typer.Option(help="Play this dataset's records back, and measure nothing.")
-    ] = None,
-    with_report: Annotated[
-        bool, typer.Option("--report", help="Write a report into --out (see `report`).")
-    ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to a file.")
-    ] = None,
-) -> None:
-    """Compare search strategies: same workloads, same trials, winners timed side by side.
-
-    The peers are `metaschedule` (as shipped; minutes a run), `metaschedule-plugin` (with our four
-    parts in it) and `metaschedule-fast` (its search and model on our workers). Nothing else should
-    run meanwhile.
-
-    Example: tensortune compare C2D:2 SFM:1 --strategies annealing,random,metaschedule --seeds 3
-    """
-
-    def body() -> None:
-        module = load(".search.compare")
-        entrants = [module.Entrant.parse(text) for text in strategies.split(",")]
-        chosen = [item for name in workloads or [] for item in _workloads(name)]
-        if with_report:
-            load(".search.report").check_packages()
-
-        def say(line: str) -> None:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-        if replay is not None:
-            result = load(".search.compare_replay").compare_replay(
-                replay, entrants, chosen, seeds=seeds, trials=trials, out=out, say=say
-            )
-        elif chosen:
-            result = module.compare(
-                chosen, entrants, seeds=seeds, trials=trials, target=target, out=out, say=say
-            )
-        else:
-            raise ValueError("name a workload, such as C2D:2, or --replay a dataset")
-        for table in load(".search.compare_stats").tables(result):
-            console.print()
-            console.print(table)
-        for cell in result["left_out"]:
-            console.print(f"left out: {cell}", highlight=False, markup=False)
-        if json_file is not None:
-            load(".search.run_folder").write_json(json_file, result)
-        if with_report:
-            say_report(out)
-
-    guard(body)
-
-
-def _workloads(name: str) -> list[Any]:
-    """The workloads of a suite or a part of it, or the one that a key names."""
-    if "(" in name or name.endswith(".py"):
-        return [_workload(name, [], "float32")]
-    return list(load(".data.suites").suite(name))
 
 
 @bench_app.command("measure")

@@ -28,6 +28,7 @@ from tvm.s_tir import meta_schedule as ms
 from .costmodel.base import CostModel
 from .costmodel.files import make_model
 from .costmodel.metaschedule import MetaScheduleModel
+from .costmodel.pretrained import named
 from .costmodel.xgb import XGBModel
 from .data.metaschedule.builder import builder
 from .data.metaschedule.runner import runner
@@ -35,7 +36,7 @@ from .data.space import Space
 from .data.tir.intrinsics import skip_gpu_intrinsics
 from .search.base import Strategy
 from .search.metaschedule import MetaScheduleStrategy
-from .search.tune import find_strategy
+from .search.strategies import find_strategy
 
 __all__ = ["builder", "cost_model", "runner", "skip_gpu_intrinsics", "strategy"]
 
@@ -51,8 +52,8 @@ def cost_model(
     Its `save(path)` writes what it learnt, as a file that this function and `load(path)` take.
 
     Args:
-        model: `xgb`; a `CostModel` of yours, or `package.module:Name` of one; or the path of a
-            saved model.
+        model: `xgb`, which knows nothing yet; `pretrained`, which has seen other workloads; a
+            `CostModel` of yours, or `package.module:Name` of one; or the path of a saved model.
         seed: Seed of the models.
         work_dir: A work dir to go on in: the model learns first from what its database holds. A
             strategy of ours does that by itself.
@@ -78,6 +79,10 @@ def cost_model(
 
 
 def _named_model(name: str | PathLike[str], seed: int) -> Any:
+    found = named(str(name))
+    if found is not None:
+        priors = [] if found.verify is None else [found.verify]
+        return MetaScheduleModel(XGBModel(seed=seed), seed, priors=priors, draft_prior=found.draft)
     if not Path(name).is_file():
         return cost_model(make_model(name, seed), seed=seed)
     made = MetaScheduleModel(XGBModel(seed=seed), seed)

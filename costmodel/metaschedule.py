@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 import statistics
-import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +26,16 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ..data.candidate import Candidate
 from ..data.host import usable_cpus
+from ..data.metaschedule.builder import compile_seconds
 from ..data.space import Scheduled
 from .base import CostModel, Floats, ModelFileError, Samples
-from .features import statements
+from .features import loops, relations, statements
 from .features.schemas import STATEMENTS
-from .files import load_model
-from .model_file import ModelFile, StrPath, describe
-from .ranker import Ranker
-
-KIND = "metaschedule"
+from .metaschedule_file import KIND, Held, TaskModel, read, samples_of, write
+from .model_file import describe
+from .priors import SCHEMAS, kinds_of, listed, said
+from .transfer import trained
+from .xgb import XGBModel
 
 Scores = npt.NDArray[np.float64]
 
@@ -58,39 +57,46 @@ def latency_of(result: Any) -> float:
     return median if 0 < median < _FAILED_S else float("inf")
 
 
-class _Task:
-    """What was measured of one task."""
-
-    def __init__(self, prior: CostModel, seed: int) -> None:
-        self.ranker = Ranker(prior, STATEMENTS, seed)
-        self.programs: dict[str, None] = {}
-
-
 @derived_object
 class MetaScheduleModel(ms.cost_model.PyCostModel):
-    """A cost model on statement features, as MetaSchedule's.
+    """A cost model of ours, as MetaSchedule's.
 
     What it predicts for MetaSchedule's own search, which takes scores for weights, is from 0 to 1,
     and 1/2 for an average program; all are equal before anything was learnt.
 
     Args:
-        model: What ranks, on statement features; it is copied for every task. A trained one counts
-            until a task has programs of its own, and after that as far as it ranks them right.
-        seed: Seed of the validity models.
+        model: What ranks a task's programs, on statement features; a copy of it is trained for
+            every task. A trained model counts until a task has programs of its own, and after that
+            as far as it ranks them right; it may be on loop or relation features, or on several
+            kinds, and an `XGBModel` is trained beside it then.
+        seed: Seed of the models made here.
+        priors: Further trained models, which count in the same way.
+        draft_prior: A trained model on the decision features that all workloads share
+            (`features.general`), for a strategy of ours.
+
+    Raises:
+        ValueError: a model takes other features, or an untrained one no statement features.
     """
 
-    def __init__(self, model: CostModel, seed: int = 0) -> None:
-        schema = getattr(model, "schema", None)
-        if schema is not None and schema != STATEMENTS:
-            raise ValueError(
-                f"the model was trained on features {describe(schema)}; MetaSchedule's programs "
-                f"have {describe(STATEMENTS)}: give it a model of those, or an untrained one"
-            )
-        self.model = model
+    def __init__(
+        self,
+        model: CostModel,
+        seed: int = 0,
+        *,
+        priors: Sequence[Any] = (),
+        draft_prior: CostModel | None = None,
+    ) -> None:
         self.seed = seed
-        self._prior = model
-        self._tasks: dict[str, _Task] = {}
+        self.draft_prior = draft_prior
+        self._take(*_sorted(model, priors, seed))
         _instances.append(weakref.ref(self))
+
+    def _take(self, model: CostModel, priors: Sequence[Any]) -> None:
+        self.model = self._prior = model
+        self.priors = list(priors)
+        self._tasks: dict[str, TaskModel] = {}
+        # What a strategy of ours had scored, for when it is learnt: by the programs' hashes.
+        self._seen: dict[str, _Seen] = {}
 
     def load(self, path: str) -> None:
         """Take up what `save` wrote, or a model file of ours as the trained model.
@@ -103,32 +109,36 @@ class MetaScheduleModel(ms.cost_model.PyCostModel):
             ModelFileError: it is no model file, damaged, or of a model of something else.
             FileNotFoundError: there is no such file.
         """
-        model, tasks = _read(path, self.seed)
-        self.model, self._prior, self._tasks = model, model, tasks
-        if tasks and not _trained(model):
-            self._prior = copy.deepcopy(model)
-            self._prior.fit(_samples([task.ranker for task in tasks.values()]))
+        held = read(path, self.seed)
+        self._take(held.model, held.priors)
+        self.draft_prior, self._tasks = held.draft_prior, dict(held.tasks)
+        if held.tasks and not trained(held.model):
+            self._prior = copy.deepcopy(held.model)
+            self._prior.fit(samples_of(held.tasks))
 
     def save(self, path: str) -> None:
         """Write what was measured and the trained model, to go on from there with `load`.
 
         Raises:
-            ValueError: the model is of a class without `save`.
+            ValueError: a model is of a class without `save`.
         """
-        _write(path, self.model, self._tasks)
+        write(path, Held(self.model, self._tasks, self.priors, self.draft_prior))
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn what came of candidates; a program that was learnt before is passed over."""
         task = self._task(context.mod)
-        new: list[Any] = []
+        new: dict[str, Any] = {}
         latency_s: list[float] = []
         for candidate, result in zip(candidates, results, strict=True):
             program = shash2hex(candidate.sch.mod)
-            if program not in task.programs:
-                task.programs[program] = None
-                new.append(candidate)
+            if program not in task.programs and program not in new:
+                new[program] = candidate
                 latency_s.append(latency_of(result))
-        task.ranker.add(_features(new, context.target), latency_s)
+        seen = self._look(new, context.target)
+        compile_s = [compile_seconds(program) for program in seen]
+        rows = [one.rows for one in seen.values()]
+        task.add(list(seen), rows, latency_s, compile_s, _known(seen))
+        self._seen.clear()
 
     def learn(self, database: Any) -> None:
         """Learn from all records of a `Database` of MetaSchedule's, before a run goes on."""
@@ -144,17 +154,37 @@ class MetaScheduleModel(ms.cost_model.PyCostModel):
         """Scores of shape (candidates,), above 0 and at most 1, higher is faster."""
         if not self.informed(context.mod):  # features would take seconds, and change nothing
             return np.full(len(candidates), 0.5)
-        scores = self.score(context.mod, _features(candidates, context.target))
+        rows = _features(candidates, context.target)
+        known = self._said([candidate.sch.mod for candidate in candidates], rows, context.target)
+        scores = self._task(context.mod).ranker.score(Samples.of(STATEMENTS, rows), known)
         return np.asarray(expit(scores), dtype=np.float64)
 
-    def score(self, mod: tvm.IRModule, features: Sequence[Floats]) -> Scores:
+    def score(
+        self, mod: tvm.IRModule, target: tvm.target.Target, scheduled: Mapping[str, Scheduled]
+    ) -> Scores:
         """What `Ranker.score` says of a task's programs.
 
         Args:
             mod: The task's module.
-            features: Statement features, one matrix a program.
+            target: Its target.
+            scheduled: The programs by their hashes (`shash2hex`), which they are known by when they
+                are learnt.
         """
-        return self._task(mod).ranker.score(Samples.of(STATEMENTS, features))
+        new = {name: one for name, one in scheduled.items() if name not in self._seen}
+        rows = statements.extract(list(new.values()), target)
+        said = self._said([one.mod for one in new.values()], rows, target)
+        self._note(list(new), rows, said)
+        seen = {name: self._seen[name] for name in scheduled}
+        found = Samples.of(STATEMENTS, [one.rows for one in seen.values()])
+        return self._task(mod).ranker.score(found, _known(seen))
+
+    def misled(self, mod: tvm.IRModule) -> bool | None:
+        """Whether what was known before ranks a task's programs the wrong way round.
+
+        None where nothing was.
+        """
+        ranker = self._task(mod).ranker
+        return ranker.misled if ranker.told else None
 
     def trials(self, mod: tvm.IRModule) -> list[float]:
         """Seconds of what was learnt of a task, in that order; infinity for failures."""
@@ -162,13 +192,74 @@ class MetaScheduleModel(ms.cost_model.PyCostModel):
 
     def informed(self, mod: tvm.IRModule) -> bool:
         """Whether anything is known that tells a task's programs apart."""
-        return bool(self.trials(mod)) or _trained(self._prior)
+        return bool(self.trials(mod) or self.priors) or trained(self._prior)
 
-    def _task(self, mod: tvm.IRModule) -> _Task:
+    def _task(self, mod: tvm.IRModule) -> TaskModel:
         name = shash2hex(mod)
         if name not in self._tasks:
-            self._tasks[name] = _Task(self._prior, self.seed)
+            self._tasks[name] = TaskModel(self._prior, self.seed)
         return self._tasks[name]
+
+    def _look(self, candidates: Mapping[str, Any], target: tvm.target.Target) -> dict[str, _Seen]:
+        """What there is to learn of `MeasureCandidate`s by the programs' hashes."""
+        new = {name: one for name, one in candidates.items() if name not in self._seen}
+        rows = _features(list(new.values()), target)
+        self._note(list(new), rows, self._said([one.sch.mod for one in new.values()], rows, target))
+        return {name: self._seen[name] for name in candidates}
+
+    def _note(self, names: Sequence[str], rows: Sequence[Floats], said: Scores | None) -> None:
+        for i, name in enumerate(names):
+            self._seen[name] = _Seen(rows[i], None if said is None else said[i])
+
+    def _said(
+        self, mods: Sequence[Any], rows: Sequence[Floats], target: tvm.target.Target
+    ) -> Scores | None:
+        """What the priors say of programs with these statement features."""
+        if not self.priors or not mods:
+            return None
+        found = {"statements": Samples.of(STATEMENTS, rows)}
+        if {kind for model in self.priors for kind in kinds_of(model)} - {"statements"}:
+            found["loops"] = loops.samples(_named(mods), target)
+            found["relations"] = relations.of(found["loops"])
+        return said(self.priors, found)
+
+
+class _Seen(NamedTuple):
+    """What was computed of a program: its statement features, and what the priors say."""
+
+    rows: Floats
+    said: Scores | None
+
+
+def _known(seen: Mapping[str, _Seen]) -> Scores | None:
+    """What the priors say, of shape (programs, priors)."""
+    found = [one.said for one in seen.values() if one.said is not None]
+    return np.stack(found) if found else None
+
+
+def _sorted(model: CostModel, priors: Sequence[Any], seed: int) -> tuple[CostModel, list[Any]]:
+    """What is to be trained, and what was trained before on other features than statements.
+
+    Raises:
+        ValueError: a model takes other features, or an untrained one no statement features.
+    """
+    schema = getattr(model, "schema", None)
+    if schema is not None and schema != SCHEMAS.get(schema.name):
+        raise ValueError(
+            f"the model was trained on features {describe(schema)}; MetaSchedule's programs "
+            f"have {', '.join(map(describe, SCHEMAS.values()))}: give it a model of those, or an "
+            "untrained one"
+        )
+    found = listed(priors)
+    kinds = kinds_of(model)
+    if kinds == ("statements",):
+        return model, found
+    if not trained(model) and len(kinds) == 1:
+        raise ValueError(
+            f"an untrained model on the features `{kinds[0]}` can't learn here: MetaSchedule's "
+            f"programs are learnt by {describe(STATEMENTS)}"
+        )
+    return XGBModel(seed=seed), [model, *found]
 
 
 def replayed(records: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -218,11 +309,7 @@ def _features(candidates: Sequence[Any], target: tvm.target.Target) -> list[Floa
     try:
         tensors = _extractor().extract_from(light_context(None, target), list(candidates))
     except Exception:  # TVM doesn't say which program it can't analyse; this one asks for each
-        named = [
-            Scheduled(Candidate(KIND, (i,)), candidate.sch.mod, None)
-            for i, candidate in enumerate(candidates)
-        ]
-        return statements.extract(named, target)
+        return statements.extract(_named([one.sch.mod for one in candidates]), target)
     return [tensor.numpy().astype(np.float32) for tensor in tensors]
 
 
@@ -231,78 +318,5 @@ def _extractor() -> Any:
     return ms.feature_extractor.PerStoreFeature()
 
 
-def _trained(model: CostModel) -> bool:
-    # A model that doesn't tell is taken for untrained.
-    return getattr(model, "schema", None) is not None
-
-
-def _samples(rankers: Sequence[Ranker]) -> Samples:
-    """The programs of several tasks, each task a group."""
-    return Samples.of(
-        STATEMENTS,
-        [matrix for ranker in rankers for matrix in ranker.features],
-        [seconds for ranker in rankers for seconds in ranker.latency_s],
-        [group for group, ranker in enumerate(rankers) for _ in ranker.latency_s],
-    )
-
-
-def _write(path: StrPath, model: CostModel, tasks: dict[str, _Task]) -> None:
-    if not hasattr(model, "save"):
-        raise ValueError(
-            f"a {type(model).__name__} can't be saved: it needs the methods `save(path)` and "
-            "`load(path)`"
-        )
-    with tempfile.TemporaryDirectory() as scratch:
-        inner = Path(scratch) / "model"
-        model.save(inner)
-        content = inner.read_bytes()
-    samples = _samples([task.ranker for task in tasks.values()])
-    ModelFile(
-        KIND,
-        {},
-        STATEMENTS,
-        {
-            "model": content,
-            "rows": samples.rows.astype("<f4").tobytes(),
-            "counts": samples.counts.astype("<i8").tobytes(),
-            "latency_s": samples.latency_s.astype("<f8").tobytes(),
-        },
-        state={"tasks": [[name, list(task.programs)] for name, task in tasks.items()]},
-    ).write(path)
-
-
-def _read(path: StrPath, seed: int) -> tuple[CostModel, dict[str, _Task]]:
-    file = ModelFile.read(path, schema=STATEMENTS)
-    if file.kind == "validity":
-        raise ModelFileError(
-            f"{path} holds a model of kind `validity`, which does not rank programs; "
-            "a file of kind `xgb` does"
-        )
-    if file.kind != KIND:
-        return load_model(path, STATEMENTS), {}
-    try:
-        return _read_parts(file, seed)
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ModelFileError):
-            raise
-        raise ModelFileError(f"{path} is damaged: {error}") from error
-
-
-def _read_parts(file: ModelFile, seed: int) -> tuple[CostModel, dict[str, _Task]]:
-    with tempfile.TemporaryDirectory() as scratch:
-        inner = Path(scratch) / "model"
-        inner.write_bytes(file.parts["model"])
-        model: CostModel = load_model(inner, STATEMENTS)
-    rows = np.frombuffer(file.parts["rows"], "<f4").reshape(-1, STATEMENTS.width)
-    counts = np.frombuffer(file.parts["counts"], "<i8")
-    latency_s = np.frombuffer(file.parts["latency_s"], "<f8").tolist()
-    features = np.split(rows, np.cumsum(counts)[:-1]) if len(counts) else []
-    tasks: dict[str, _Task] = {}
-    start = 0
-    for name, programs in file.state["tasks"]:
-        end = start + len(programs)
-        tasks[name] = _Task(model, seed)
-        tasks[name].programs = dict.fromkeys(programs)
-        tasks[name].ranker.add(features[start:end], latency_s[start:end])
-        start = end
-    return model, tasks
+def _named(mods: Sequence[Any]) -> list[Scheduled]:
+    return [Scheduled(Candidate(KIND, (i,)), mod, None) for i, mod in enumerate(mods)]

@@ -7,13 +7,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .host import usable_cpus
-from .worker import KEPT_INPUT_SETS
+from .pool_start import ANY_TARGET, Started, taken, worker_environment
+from .worker_protocol import KEPT_INPUT_SETS
 
 START_TIMEOUT_S = 120.0
 _END_S = 1.0
@@ -120,34 +119,19 @@ class WorkerServer:
         target: The target that programs are compiled for, as JSON.
     """
 
-    def __init__(self, threads: int, target: str = '{"kind": "llvm"}') -> None:
+    def __init__(self, threads: int, target: str = ANY_TARGET) -> None:
         self.threads = threads
         self.target = target
         self._inputs: dict[str, list[Any]] = {}
         self._process: subprocess.Popen[bytes] | None = None
-        self._start()
+        self._start(taken(threads))
 
-    def _start(self) -> None:
+    def _start(self, early: Started | None = None) -> None:
         """Start the process; it loads TVM while we go on (see `_wait_ready`)."""
-        ours, theirs = socket.socketpair()
-        command = (
-            "import sys; fd, target, cpus = sys.argv[1:4]; sys.path[:] = sys.argv[4:]; "
-            "from tensortune.data.worker import main; "
-            "main(int(fd), target, tuple(map(int, cpus.split(','))))"
-        )
-        cpus = ",".join(map(str, usable_cpus()))
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", command, str(theirs.fileno()), self.target, cpus, *sys.path],
-            pass_fds=[theirs.fileno()],
-            env=worker_environment(self.threads),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=None,
-            start_new_session=True,
-        )
-        theirs.close()
-        self._control = ours
-        self._connection = Connection(os.dup(ours.fileno()))
+        self._started = early or Started.now(self.threads, self.target)
+        self._process = self._started.process
+        self._control = self._started.control
+        self._connection = Connection(os.dup(self._control.fileno()))
         self._ready = False
 
     def _wait_ready(self) -> None:
@@ -164,6 +148,8 @@ class WorkerServer:
                 "and `tensortune doctor` checks the installation"
             ) from None
         self._ready = True
+        if self._started.target != self.target:
+            self.request("warm", self.target)
 
     def request(self, verb: str, argument: Any = None) -> Any:
         """Ask the server itself.
@@ -240,29 +226,10 @@ class WorkerServer:
     def close(self) -> None:
         """End the server and every worker it has."""
         self._connection.close()
-        self._control.close()
-        if self._process is None:
-            return
-        try:
-            self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # it leads a group: its workers too
-            self._process.wait()
+        if self._process is not None:
+            self._started.end()
         self._process = None
         self._ready = False
 
 
-def worker_environment(threads: int) -> dict[str, str]:
-    """The environment of a worker: kernels and NumPy alike get `threads` threads.
-
-    `OPENBLAS_CORETYPE` is left out, since it can halve the speed of the NumPy reference.
-    """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-    }
-    for name in ("TVM_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        environment[name] = str(threads)
-    return environment
+__all__ = ["Worker", "WorkerError", "WorkerGone", "WorkerServer", "worker_environment"]

@@ -19,248 +19,23 @@ import signal
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import psutil
 import tvm
 from tvm import te
 
+from .worker_protocol import KEPT_INPUT_SETS, Artifact, NumpyProgram, Program, Timed, Timing
+from .worker_timing import Called, Compiled, measure
 from .workload import Workload
 
-# Input sets kept for the workers to inherit: a run's own, its reference's, and one to spare.
-KEPT_INPUT_SETS = 3
 _NO_MEMORY = "out of memory: it needs more than its limit"
 # How often a worker that has written an artifact looks whether it is still there.
 _WATCH_S = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """What a worker is to compile.
-
-    Attributes:
-        mod: A scheduled module as `tvm.ir.save_json` gives it, with one function `main`.
-        target: The target as JSON.
-        inputs: Name of the input set that was sent to the server.
-        memory_bytes: How much memory compiling and running may take.
-        artifact: Where the compiled program is written to, for others to load; nowhere if empty.
-            The worker ends when the file's folder is gone.
-    """
-
-    mod: str
-    target: str
-    inputs: str
-    memory_bytes: int
-    artifact: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A program that was compiled before, by us or by others, into a file that TVM loads.
-
-    Attributes:
-        path: The file, with one function `main` in it.
-        inputs: Name of the input set that was sent to the server.
-        memory_bytes: How much memory loading and running may take.
-    """
-
-    path: str
-    inputs: str
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class NumpyProgram:
-    """A workload's NumPy equivalent, to be timed as if it were a compiled program.
-
-    Attributes:
-        workload: Key of a named workload.
-        inputs: Name of the input set that was sent to the server.
-        memory_bytes: How much memory running may take.
-        maker: Another library's equivalent: `package.module:function`, which makes what
-            `Workload.numpy_call` does of the workload. The worker alone loads it.
-    """
-
-    workload: str
-    inputs: str
-    memory_bytes: int
-    maker: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How to time a program.
-
-    Attributes:
-        repeats: How many times to measure.
-        repeat_s: The least that one measurement lasts; it runs the kernel as often as that takes.
-        cut_s: A kernel slower than this when it is warm is not measured any further.
-        brief_s: A kernel slower than this on its first two repeats is spared the others.
-        budget_s: No further repeat is begun once timing has lasted this long.
-    """
-
-    repeats: int
-    repeat_s: float
-    cut_s: float = float("inf")
-    brief_s: float = float("inf")
-    budget_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """Seconds per run, a mean for each repeat; whether the timing was cut short."""
-
-    repeats: tuple[float, ...]
-    cut: bool
-
-
-# Up to as many runs are timed by a loop of ours. TVM's own loop costs nothing a run, ours half a
-# microsecond, but TVM's begins with a run that is thrown away each time.
-_FEW_RUNS = 20
-# A cold run that is shorter, in seconds, says nothing about a warm one.
-_COLD_S = 10e-3
-# How long warming up lasts, in seconds: at least so many runs, or the longer time.
-_WARM_S = 3e-3
-_WARM_RUNS = 3
-_LONG_WARM_S = 10e-3
-
-
-class Kernel(Protocol):
-    """A program bound to its arguments."""
-
-    estimate_s: float | None
-    """How long a warm run takes, once that is known."""
-
-    def once(self) -> float:
-        """Run once; seconds, with the call's own overhead of some microseconds."""
-
-    def many(self, number: int) -> float:
-        """Run `number` times; seconds per run."""
-
-
-def measure(kernel: Kernel, timing: Timing) -> Timed:
-    """Time a kernel: the first time a cold run and a warm-up to size the repeats, then these."""
-    start = time.perf_counter()
-    if kernel.estimate_s is not None:
-        if kernel.estimate_s < timing.budget_s:
-            kernel.once()  # the caches are another program's, and the threads asleep
-    else:
-        cold = kernel.once()
-        # A cold run pays for page faults and threads: some milliseconds, or a third.
-        if cold > min(max(1.3 * timing.cut_s, _COLD_S), timing.budget_s):
-            return Timed((cold,), cut=cold > timing.cut_s)
-        warm = _settle(kernel)
-        if warm > timing.cut_s:
-            return Timed((warm,), cut=True)
-        kernel.estimate_s = warm
-    number = max(1, round(timing.repeat_s / kernel.estimate_s))
-    repeats: list[float] = []
-    while len(repeats) < timing.repeats:
-        repeats.append(kernel.once() if number == 1 else kernel.many(number))
-        late = time.perf_counter() - start > timing.budget_s
-        slow = len(repeats) > 1 and min(repeats) > timing.brief_s
-        if late or slow:
-            break
-    return Timed(tuple(repeats), cut=False)
-
-
-def _settle(kernel: Kernel) -> float:
-    """Run until runs take as long as they will: seconds of the fastest run.
-
-    A kernel of 0.1 ms is at full speed after some ten runs. The second, and any other single one,
-    can take several times as long.
-    """
-    fastest, spent_s, runs = float("inf"), 0.0, 0
-    while spent_s < (_WARM_S if runs >= _WARM_RUNS else _LONG_WARM_S):
-        took_s = kernel.once()
-        fastest, spent_s, runs = min(fastest, took_s), spent_s + took_s, runs + 1
-    return fastest
-
-
-def _leave_pinned_cpus() -> None:
-    """Keep this thread off the CPUs that others of this process are pinned to.
-
-    TVM pins the threads of its pool, one a CPU, and lets the calling thread run on any. Linux may
-    leave it for tens of milliseconds on a CPU of the pool's, where a kernel takes twice as long and
-    more.
-    """
-    own = os.sched_getaffinity(0)
-    pinned: set[int] = set()
-    for thread in psutil.Process().threads():
-        cpus = os.sched_getaffinity(thread.id) if thread.id != os.getpid() else own
-        pinned |= cpus if len(cpus) < len(own) else set()
-    if pinned < own:
-        os.sched_setaffinity(0, own - pinned)
-
-
-class _Compiled:
-    """A compiled program, timed by TVM's own loop."""
-
-    def __init__(self, library: Any, arrays: Sequence[Any]) -> None:
-        self.estimate_s: float | None = None
-        self._library = library
-        self._entry = library["main"]
-        self._arrays = arrays
-        self._arguments: list[Any] = []
-        self._cold = True
-
-    def once(self) -> float:
-        seconds = self._loop(1)
-        if self._cold:  # the pool's threads are there now
-            _leave_pinned_cpus()
-            self._cold = False
-        return seconds
-
-    def many(self, number: int) -> float:
-        if number <= _FEW_RUNS:
-            return self._loop(number)
-        timer = self._library.time_evaluator("main", tvm.cpu(), number=number, repeat=1)
-        return float(timer(*self._bound()).mean)
-
-    def _loop(self, number: int) -> float:
-        arguments = self._bound()
-        start = time.perf_counter()
-        for _ in range(number):
-            self._entry(*arguments)
-        return (time.perf_counter() - start) / number
-
-    def run(self) -> tuple[float, list[Any]]:
-        arguments = [tvm.runtime.tensor(array) for array in self._arrays]
-        start = time.perf_counter()
-        self._entry(*arguments)
-        return time.perf_counter() - start, [argument.numpy() for argument in arguments]
-
-    def _bound(self) -> list[Any]:
-        if not self._arguments:
-            self._arguments = [tvm.runtime.tensor(array) for array in self._arrays]
-        return self._arguments
-
-
-class _Called:
-    """A NumPy equivalent."""
-
-    def __init__(self, call: Any, arrays: Sequence[Any]) -> None:
-        self.estimate_s: float | None = None
-        self._call = call
-        self._arrays = [array.copy() for array in arrays]
-
-    def once(self) -> float:
-        return self.many(1)
-
-    def many(self, number: int) -> float:
-        start = time.perf_counter()
-        for _ in range(number):
-            self._call(self._arrays)
-        return (time.perf_counter() - start) / number
-
-    def run(self) -> tuple[float, list[Any]]:
-        return self.once(), self._arrays
 
 
 class _Worker:
@@ -269,7 +44,7 @@ class _Worker:
     def __init__(self, connection: Connection, inputs: dict[str, list[Any]]) -> None:
         self._connection = connection
         self._inputs = inputs
-        self._kernel: _Compiled | _Called | None = None
+        self._kernel: Compiled | Called | None = None
         self._folder: Path | None = None
 
     def serve(self) -> NoReturn:
@@ -313,7 +88,7 @@ class _Worker:
             self._folder = Path(program.artifact).parent
             _export(executable.mod, program.artifact)
         # Looking the function up is what makes LLVM emit machine code, half of all the work.
-        self._kernel = _Compiled(executable.jit(), self._inputs[program.inputs])
+        self._kernel = Compiled(executable.jit(), self._inputs[program.inputs])
         return time.perf_counter() - start
 
     def do_load(self, artifact: Artifact) -> float:
@@ -321,7 +96,7 @@ class _Worker:
         _limit_memory(artifact.memory_bytes)
         start = time.perf_counter()
         library = tvm.runtime.load_module(artifact.path)
-        self._kernel = _Compiled(library, self._inputs[artifact.inputs])
+        self._kernel = Compiled(library, self._inputs[artifact.inputs])
         return time.perf_counter() - start
 
     def do_numpy(self, program: NumpyProgram) -> float:
@@ -335,7 +110,7 @@ class _Worker:
             call = workload.numpy_call()
         if call is None:
             raise ValueError(f"{program.workload} has no NumPy equivalent")
-        self._kernel = _Called(call, self._inputs[program.inputs])
+        self._kernel = Called(call, self._inputs[program.inputs])
         return 0.0
 
     def do_time(self, timing: Timing) -> Timed:
@@ -418,6 +193,10 @@ class _Server:
             os.close(descriptor)
         return pid
 
+    def do_warm(self, target: str) -> None:
+        """Get ready for programs of another target."""
+        _warm_up(target)
+
     def do_reap(self, pid: int) -> int:
         """Wait for a worker that is gone or dying; the exit code, negative for a signal."""
         _, status = os.waitpid(pid, 0)
@@ -442,6 +221,8 @@ def _warm_up(target: str) -> None:
     library = tvm.compile(mod, target=_target(target)).jit()
     arguments = [tvm.runtime.empty((16,), "float32") for _ in range(2)]
     library.time_evaluator("main", tvm.cpu(), number=1, repeat=1)(*arguments)
+    gc.collect()
+    gc.freeze()
 
 
 def main(descriptor: int, target: str, cpus: tuple[int, ...]) -> None:
@@ -458,10 +239,11 @@ def main(descriptor: int, target: str, cpus: tuple[int, ...]) -> None:
     control = socket.socket(fileno=descriptor)
     os.sched_setaffinity(0, cpus)
     _warm_up(target)
-    gc.collect()
-    gc.freeze()
     try:
         _Server(control).serve()
     finally:
         # Workers that hang would outlive us; they share our process group, which we lead.
         os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+__all__ = ["Artifact", "NumpyProgram", "Program", "Timed", "Timing", "main", "measure"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..data.candidate import Candidate
@@ -40,6 +42,8 @@ class SimulatedAnnealing(GuidedSearch):
             place of the chains that score worst.
         guesses: Random candidates that are scored in each ask.
         wide: Share of the proposals that are the best of these, and not of the walk.
+        start: Candidates from elsewhere: they are proposed before any at random, and the first walk
+            has chains that start from them.
     """
 
     name = "annealing"
@@ -56,8 +60,9 @@ class SimulatedAnnealing(GuidedSearch):
         measured: float = 0.25,
         guesses: int = 2000,
         wide: float = 0.5,
+        start: Sequence[Candidate] = (),
     ) -> None:
-        super().__init__(space, seed, chains, measured, guesses, wide)
+        super().__init__(space, seed, chains, measured, guesses, wide, start)
         if min(steps, patience) < 1:
             raise ValueError("steps and patience have to be at least 1")
         if not start_temperature >= 0:

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
-import shutil
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import tvm
-
-from ..data.finals import Contestant, judge, make_reference, time_interleaved
 from ..data.host import this_host
-from ..data.install import versions
-from ..data.measure import LocalMeasurer
-from ..data.peak import measure_peak
-from ..data.pool import worker_environment
+from ..data.install import version_of, versions
 from ..data.spaces import check_space
 from ..data.target import cpu_target, num_cores, target_string
-from ..data.worker import Artifact, Program
 from ..data.workload import Workload
+from .compare_folder import check_folder, claimed, find_peak
+from .compare_run import Say, carry_out, finished
 from .compare_stats import REFERENCES, summarise
-from .peers.autotvm import OLD_TVM, find_python, probe
+from .compare_timing import Entry, time_winners
+from .peers.autotvm import OLD_TVM, PYTHON_VARIABLE, find_python, probe
 from .peers.metaschedule import TRIALS_PER_ITER
-from .peers.references import missing_references, reference_programs
+from .peers.references import missing_references
 from .peers.run import PEERS
 from .run_folder import write_json
-from .tune import check_acquisition, check_model, find_strategy
+from .strategies import default_space, find_strategy
+from .tune import check_acquisition, check_model
 
-# A run that takes longer is given up: MetaSchedule's 64 trials take up to 4 minutes.
-_RUN_LIMIT_S = 3600.0
 # Trials between two calls of ours, and of MetaSchedule's search on our workers.
 _DEFAULT_BATCH = {False: 16, True: TRIALS_PER_ITER}
-# Rounds of the interleaved timing of all winners of a workload.
-_ROUNDS = 15
-_REPEAT_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -54,6 +43,8 @@ class Entrant:
         batch: Trials between two calls of the strategy; None for its default.
         space: The space that one of ours searches.
         acquisition: What candidates of one of ours are worth; see `tune`.
+        seeds: How many of the comparison's seeds it runs with, from the first on; None for all.
+        policy: The file of the policy that one of ours follows; None for the package's.
     """
 
     label: str
@@ -63,6 +54,8 @@ class Entrant:
     batch: int | None = None
     space: str = "sketch"
     acquisition: str = "mean"
+    seeds: int | None = None
+    policy: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Entrant:
@@ -81,7 +74,7 @@ class Entrant:
         chosen: dict[str, Any] = {}
         for option in options:
             name, _, value = option.partition("=")
-            if name in ("trials", "batch") and value.isdigit() and int(value) > 0:
+            if name in ("trials", "batch", "seeds") and value.isdigit() and int(value) > 0:
                 chosen[name] = int(value)
             elif name == "model":
                 check_model(value)
@@ -92,25 +85,41 @@ class Entrant:
             elif name == "acquisition":
                 check_acquisition(value)
                 chosen["acquisition"] = value
+            elif name == "policy" and value:
+                chosen["policy"] = value
             else:
                 raise ValueError(
                     f"`{option}` in `{text}` is none of model=NAME, space=NAME, acquisition=NAME, "
-                    "trials=N, batch=N"
+                    "policy=FILE, trials=N, batch=N, seeds=N"
                 )
         if label in REFERENCES or not re.fullmatch(r"[\w.+-]+", label):
             raise ValueError(f"`{label}` can't be a label: a word that is no reference's name")
         if strategy in PEERS:
-            unused = chosen.keys() - (
-                {"trials", "batch"} if strategy == "metaschedule-fast" else {"trials"}
-            )
+            unused = chosen.keys() - {"trials", "seeds"}
+            if strategy == "metaschedule-fast":
+                unused -= {"batch"}
             if unused:
                 raise ValueError(f"`{strategy}` takes no {' or '.join(sorted(unused))}")
         else:
             try:
-                find_strategy(strategy)
+                find_strategy(strategy, chosen.get("policy"))
             except ValueError as error:
                 raise ValueError(f"{error}; the peers are {', '.join(PEERS)}") from None
+            chosen.setdefault("space", default_space(strategy))
         return cls(label, strategy, **chosen)
+
+    def seeds_of(self, seeds: Sequence[int]) -> Sequence[int]:
+        """The seeds that it runs with, of those of the comparison.
+
+        Raises:
+            ValueError: the comparison has too few.
+        """
+        if self.seeds is not None and self.seeds > len(seeds):
+            raise ValueError(
+                f"{self.label} is to run with {self.seeds} seeds, and the comparison has "
+                f"{len(seeds)}"
+            )
+        return seeds[: self.seeds]
 
 
 @dataclass(frozen=True)
@@ -126,214 +135,150 @@ class Run:
         name = "".join(c if c.isalnum() or c in "=.-" else "_" for c in self.workload.key)
         return out / "runs" / name.strip("_") / f"{self.entrant.label}-{self.seed}"
 
+    def job(self, trials: int, target: Any) -> dict[str, Any]:
+        """What its process is told, see `peers.run`."""
+        entrant = self.entrant
+        return {
+            "workload": self.workload.to_json(),
+            "strategy": entrant.strategy,
+            "model": entrant.model,
+            "batch": entrant.batch or _DEFAULT_BATCH[entrant.strategy == "metaschedule-fast"],
+            "trials": entrant.trials or trials,
+            "seed": self.seed,
+            "target": target_string(target),
+            "space": entrant.space,
+            "acquisition": entrant.acquisition,
+            **({} if entrant.policy is None else {"policy": entrant.policy}),
+        }
+
+
+def seed_list(seeds: int | Sequence[int]) -> list[int]:
+    """Seeds by their number, `0, 1, ...`, or as they are given, each once.
+
+    Raises:
+        ValueError: there is none, or a negative one.
+    """
+    found = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not found or min(found) < 0:
+        raise ValueError(f"seeds are a number of them from 1, or numbers from 0, not {seeds}")
+    return found
+
 
 def compare(
     workloads: Sequence[Workload],
     entrants: Sequence[Entrant],
     *,
-    seeds: int = 3,
+    seeds: int | Sequence[int] = 3,
     trials: int = 64,
     target: Any = None,
     out: Path,
-    say: Any = print,
+    autotvm_python: str | os.PathLike[str] | None = None,
+    say: Say = print,
 ) -> dict[str, Any]:
     """Run every entrant on every workload with every seed, and time the winners side by side.
 
-    Each run has a process of its own; what is finished in `out` is not run again, so an interrupted
-    comparison goes on, and more seeds or entrants can be added later.
+    Each run has a process of its own. What is finished in `out` is neither run nor timed again, so
+    an interrupted comparison goes on, and seeds, entrants and workloads can be added later; a run
+    that failed is tried again.
 
     Args:
         workloads: What is tuned.
         entrants: Who takes part; their labels differ.
-        seeds: Runs of each entrant on each workload.
+        seeds: Runs of each entrant on each workload, or their seeds.
         trials: Budget of a run.
         target: The target; by default this machine.
         out: Folder for the runs and the results.
+        autotvm_python: The interpreter that has AutoTVM and Ansor; by default what the environment
+            names. It is needed only if one of them is still to be run.
         say: Called with a line of progress now and then.
 
     Returns:
         The figures; see `compare_stats.summarise`.
 
     Raises:
-        ValueError: two entrants of one label, or a folder of another comparison's settings.
+        ValueError: two entrants of one label, a folder of another comparison's settings, or one
+            that another process is at work in.
         AutoTVMError: an entrant is AutoTVM or Ansor, and there is no interpreter for it.
     """
-    if seeds < 1 or trials < 1:
-        raise ValueError(f"seeds and trials must be at least 1, not {seeds} and {trials}")
+    if trials < 1:
+        raise ValueError(f"trials must be at least 1, not {trials}")
+    all_seeds = seed_list(seeds)
     workloads = list(dict.fromkeys(workloads))
     labels = [entrant.label for entrant in entrants]
     if len(set(labels)) < len(labels):
         raise ValueError("two entrants have one label; name them apart with label=strategy")
     chosen = cpu_target(target)
-    if any(entrant.strategy in OLD_TVM for entrant in entrants):
-        probe(find_python())
+    runs = [
+        Run(workload, entrant, seed)
+        for seed in all_seeds
+        for workload in workloads
+        for entrant in entrants
+        if seed in entrant.seeds_of(all_seeds)
+    ]
     settings: dict[str, Any] = {
         "trials": trials,
         "target": target_string(chosen),
         "host": this_host().key,
         "replay": None,
     }
-    _claim(out, settings)
-    runs = [
-        Run(workload, entrant, seed)
-        for seed in range(seeds)
-        for workload in workloads
-        for entrant in entrants
-    ]
-    for number, run in enumerate(runs, start=1):
-        _carry_out(run, trials, chosen, out, f"[{number}/{len(runs)}]", say)
-    cells: list[dict[str, Any]] = []
-    for workload in workloads:
-        own = [run for run in runs if run.workload == workload]
-        say(f"timing the winners of {workload.key} side by side")
-        cells += _time_winners(workload, own, chosen, out)
-    result = {
-        **summarise(cells, labels),
-        "settings": {**settings, "seeds": seeds, "entrants": [asdict(e) for e in entrants]},
-        "versions": versions(),
-        "peak": asdict(measure_peak(chosen)),
-        "missing": {workload.key: missing_references(workload) for workload in workloads},
-    }
-    write_json(out / "compare.json", result)
+    # What can't be is found out here, before hours are spent.
+    check_folder(out, settings)
+    missing = [run for run in runs if not finished(run.folder(out), run.job(trials, chosen))]
+    environment = {}
+    if any(run.entrant.strategy in OLD_TVM for run in missing):
+        python = find_python(autotvm_python)
+        probe(python)
+        environment[PYTHON_VARIABLE] = str(python)
+    with claimed(out, settings):
+        for number, run in enumerate(runs, start=1):
+            title = f"[{number}/{len(runs)}] {run.entrant.label}, seed {run.seed}, "
+            carry_out(
+                run.folder(out),
+                run.job(trials, chosen),
+                num_cores(chosen),
+                environment,
+                title + run.workload.key,
+                say,
+            )
+        result = _time_all(runs, labels, chosen, out, say)
+        result["settings"] = {
+            **settings,
+            "seeds": all_seeds,
+            "entrants": [asdict(entrant) for entrant in entrants],
+            "asked_target": target if isinstance(target, str) else None,
+        }
+        write_json(out / "compare.json", result)
     return result
 
 
-def _claim(out: Path, settings: dict[str, Any]) -> None:
-    path = out / "settings.json"
-    if path.exists():
-        held = json.loads(path.read_text())
-        for name, value in settings.items():
-            if held.get(name) != value:
-                raise ValueError(
-                    f"{out} holds a comparison with {name} {held.get(name)}, not {value}; "
-                    "choose another --out"
-                )
-    write_json(path, settings)
-
-
-def _carry_out(run: Run, trials: int, target: Any, out: Path, number: str, say: Any) -> None:
-    """Run one cell in a process of its own, unless it is there already."""
-    folder = run.folder(out)
-    title = f"{number} {run.entrant.label}, seed {run.seed}, {run.workload.key}"
-    job = {
-        "workload": run.workload.to_json(),
-        "strategy": run.entrant.strategy,
-        "model": run.entrant.model,
-        "batch": run.entrant.batch or _DEFAULT_BATCH[run.entrant.strategy == "metaschedule-fast"],
-        "trials": run.entrant.trials or trials,
-        "seed": run.seed,
-        "target": target_string(target),
-        "space": run.entrant.space,
-        "acquisition": run.entrant.acquisition,
+def _time_all(
+    runs: Sequence[Run], labels: Sequence[str], target: Any, out: Path, say: Say
+) -> dict[str, Any]:
+    """Time what the runs found, and draw the figures up."""
+    by_workload: dict[Workload, list[Entry]] = {}
+    for run in runs:
+        entry = Entry(run.entrant.label, run.seed, run.folder(out))
+        by_workload.setdefault(run.workload, []).append(entry)
+    cells: list[dict[str, Any]] = []
+    moments: list[float] = []
+    for workload, entries in by_workload.items():
+        found, timed_at = time_winners(workload, entries, target, say)
+        cells += found
+        moments += [] if timed_at is None else [timed_at]
+    moments += [cell["ended"] - cell["wall_s"] for cell in cells if "ended" in cell]
+    torch = version_of("torch")
+    return {
+        **summarise(cells, labels),
+        "versions": versions() | ({"torch": torch} if torch else {}),
+        "began": _moment(min(moments, default=None)),
+        "ended": _moment(max(moments, default=None)),
+        "peak": find_peak(target, out, say),
+        "missing": {workload.key: missing_references(workload) for workload in by_workload},
     }
-    if (folder / "done.json").exists():
-        if json.loads((folder / "job.json").read_text()) != job:
-            raise ValueError(f"{folder} holds a run with other settings; choose another --out")
-        say(f"{title}: done before")
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    write_json(folder / "job.json", job)
-    start = time.monotonic()
-    error = _run_process(folder, num_cores(target))
-    wall_s = time.monotonic() - start
-    if error is not None:
-        write_json(folder / "error.json", {"error": error, "wall_s": wall_s})
-        say(f"{title}: failed after {wall_s:.1f} s: {error}")
-        return
-    write_json(folder / "done.json", {"wall_s": wall_s})
-    say(f"{title}: {wall_s:.1f} s")
 
 
-def _run_process(folder: Path, threads: int) -> str | None:
-    """Run the job of a folder; why it failed, or None."""
-    command = (
-        "import sys; sys.path[:] = sys.argv[2:]; "
-        "from tensortune.search.peers.run import main; main()"
-    )
-    with (folder / "log.txt").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", command, str(folder), *sys.path],
-            env=worker_environment(threads),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            code = process.wait(_RUN_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            return f"it took longer than {_RUN_LIMIT_S:.0f} s"
-        finally:
-            process.kill()
-            process.wait()
-    if code:
-        lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
-        return f"exit code {code}: {lines[-1][:200] if lines else 'no output'}"
-    return None
-
-
-def _time_winners(
-    workload: Workload, runs: Sequence[Run], target: Any, out: Path
-) -> list[dict[str, Any]]:
-    """Time all winners of a workload in one interleaved run, and check their outputs."""
-    cells = [_read_cell(run, out) for run in runs]
-    found = [cell for cell in cells if cell["mod"] is not None]
-    times: list[Contestant] = []
-    try:
-        with LocalMeasurer(workload, target) as measurer:
-            reference = make_reference(measurer)
-            mods = [cell["mod"] for cell in found]
-            packed = [cell for cell in found if cell["packed"]]
-            programs = [_program(measurer, mod) for mod in mods]
-            programs += [_program(measurer, Path(cell["packed"])) for cell in packed]
-            references = reference_programs(measurer)
-            times = time_interleaved(
-                measurer,
-                [*programs, *references.values()],
-                rounds=_ROUNDS,
-                repeat_s=_REPEAT_S,
-                run=len(mods),
-            )
-            verdicts = [judge(reference, timed) for timed in times[: len(mods)]]
-    except RuntimeError as error:  # the untuned program does not run: the others' cells still count
-        for cell in found:
-            cell["error"] = str(error)
-    else:
-        for cell, timed, verdict in zip(found, times[: len(found)], verdicts, strict=True):
-            cell["best_s"] = timed.latency_s
-            if timed.failure or not verdict.right:
-                cell["error"] = timed.failure or verdict.detail
-        for cell, timed in zip(packed, times[len(found) : len(programs)], strict=True):
-            cell["packed_s"] = timed.latency_s
-        for name, timed in zip(references, times[len(programs) :], strict=True):
-            cells.append(
-                {"workload": workload.key, "label": name, "seed": 0, "best_s": timed.latency_s}
-            )
-    for cell in cells:
-        cell.pop("mod", None)
-    return cells
-
-
-def _program(measurer: LocalMeasurer, winner: Any) -> Program | Artifact:
-    """A winner, ready for a worker: a scheduled module, or the path of a compiled library."""
-    if isinstance(winner, Path):
-        return Artifact(str(winner), measurer.inputs, measurer.memory_bytes)
-    return measurer.program(winner)
-
-
-def _read_cell(run: Run, out: Path) -> dict[str, Any]:
-    folder = run.folder(out)
-    cell: dict[str, Any] = {"workload": run.workload.key, "label": run.entrant.label}
-    cell |= {"seed": run.seed, "mod": None, "packed": None}
-    if not (folder / "done.json").exists():
-        error = json.loads((folder / "error.json").read_text())
-        return {**cell, "error": error["error"], "wall_s": error["wall_s"]}
-    cell |= json.loads((folder / "outcome.json").read_text())
-    cell |= json.loads((folder / "done.json").read_text())
-    if (folder / "winner.json").exists():
-        cell["mod"] = tvm.ir.load_json((folder / "winner.json").read_text())
-    elif cell.get("library"):
-        cell["mod"] = folder / cell["library"]
-        cell["packed"] = cell["packed"] and str(folder / cell["packed"])
-    else:
-        cell["error"] = cell.get("reason") or "no valid candidate was found"
-    return cell
+def _moment(seconds: float | None) -> str | None:
+    """A time as people read it, with its offset from UTC."""
+    if seconds is None:
+        return None
+    return datetime.fromtimestamp(seconds).astimezone().isoformat(" ", "minutes")

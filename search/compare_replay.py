@@ -16,13 +16,14 @@ from ..data.record import Record
 from ..data.replay import ReplayMeasurer, ReplaySpace
 from ..data.spaces import NamedSpace, make_space
 from ..data.workload import Workload
-from .compare import Entrant
+from .compare import Entrant, seed_list
 from .compare_stats import summarise
 from .outcome import Outcome
 from .peers.run import PEERS
 from .report_data import RESULT, STORED
 from .run_folder import write_json
-from .tune import find_strategy, make_scorer
+from .strategies import find_strategy
+from .tune import make_scorer
 from .tuner import Budget, Tuner
 
 # A search among few more candidates than it has trials would find the best of them anyhow.
@@ -72,7 +73,7 @@ def compare_replay(
     entrants: Sequence[Entrant],
     workloads: Sequence[Workload] = (),
     *,
-    seeds: int = 3,
+    seeds: int | Sequence[int] = 3,
     trials: int = 64,
     out: Path | None = None,
     say: Say = print,
@@ -87,7 +88,7 @@ def compare_replay(
         dataset: A Parquet file or a folder of them, see `data.dataset`.
         entrants: Who takes part; their labels differ.
         workloads: What to search; by default all that the dataset has enough candidates of.
-        seeds: Runs of each entrant on each workload.
+        seeds: Runs of each entrant on each workload, or their seeds.
         trials: Budget of a run.
         out: Folder for the results; None writes nothing.
         say: Called with a line of progress now and then.
@@ -97,16 +98,20 @@ def compare_replay(
         of the untuned program and NumPy the fastest stored candidate (`STORED`).
 
     Raises:
+        ValueError: there are no seeds, or an entrant is to have more than there are.
         ReplayError: two entrants of one label, no entrant that can take part, a workload that the
             dataset has too little of, or a folder of another comparison.
         DatasetError: there is no dataset, or a damaged one.
     """
-    if seeds < 1 or trials < 1:
-        raise ReplayError(f"seeds and trials must be at least 1, not {seeds} and {trials}")
+    if trials < 1:
+        raise ReplayError(f"trials must be at least 1, not {trials}")
+    all_seeds = seed_list(seeds)
     labels = [entrant.label for entrant in entrants]
     if len(set(labels)) < len(labels):
         raise ReplayError("two entrants have one label; name them apart with label=strategy")
     able = [entrant for entrant in entrants if entrant.strategy not in PEERS]
+    for entrant in entrants:
+        entrant.seeds_of(all_seeds)
     if not able:
         raise ReplayError("peers propose what no record holds; name a strategy of ours or yours")
     stored = _choose(read_dataset(dataset), able, workloads, trials, say)
@@ -121,11 +126,11 @@ def compare_replay(
     cells: list[dict[str, Any]] = []
     for one in stored:
         say(f"playing back {one.workload.key}: {_sizes(one)}")
-        cells += _play(one, able, seeds, trials)
+        cells += _play(one, able, all_seeds, trials)
         cells += [_absent(one, peer) for peer in entrants if peer not in able]
     result = _summary(cells, labels)
     result |= {
-        "settings": {**settings, "seeds": seeds, "entrants": [asdict(e) for e in entrants]},
+        "settings": {**settings, "seeds": all_seeds, "entrants": [asdict(e) for e in entrants]},
         "versions": versions(),
     }
     if out is not None:
@@ -237,20 +242,19 @@ def _checked(
 
 
 def _play(
-    stored: Stored, entrants: Sequence[Entrant], seeds: int, trials: int
+    stored: Stored, entrants: Sequence[Entrant], seeds: Sequence[int], trials: int
 ) -> list[dict[str, Any]]:
     """All runs on one workload, and the best stored candidate as often as there are seeds."""
     target = Target(json.loads(stored.target))  # never run here, so it may be another machine's
     spaces = {name: make_space(name, stored.workload, target) for name in stored.spaces}
     cells = [
         _run(stored, spaces[entrant.space], entrant, entrant.trials or trials, seed)
-        for seed in range(seeds)
+        for seed in seeds
         for entrant in entrants
+        if seed in entrant.seeds_of(seeds)
     ]
     key, best_s = stored.workload.key, stored.best_s
-    cells += [
-        {"workload": key, "label": STORED, "seed": seed, "best_s": best_s} for seed in range(seeds)
-    ]
+    cells += [{"workload": key, "label": STORED, "seed": seed, "best_s": best_s} for seed in seeds]
     return cells
 
 
@@ -266,7 +270,7 @@ def _run(
     )
     tuner = Tuner(
         searched,
-        find_strategy(entrant.strategy)(searched, seed),
+        find_strategy(entrant.strategy, entrant.policy)(searched, seed),
         ReplayMeasurer(records),
         None,
         Budget(trials),
@@ -294,4 +298,5 @@ def _run(
 
 def _absent(stored: Stored, peer: Entrant) -> dict[str, Any]:
     why = "it proposes what no record holds, so it can't be played back"
-    return {"workload": stored.workload.key, "label": peer.label, "seed": None, "error": why}
+    cell = {"workload": stored.workload.key, "label": peer.label, "seed": None}
+    return {**cell, "trials": 0, "error": why}

@@ -13,6 +13,9 @@ from rich.table import Table
 from .progress import format_seconds
 
 REFERENCES = ("untuned", "numpy", "torch")
+LIBRARIES = "numpy/torch"
+"""The faster of the two on each workload, where both took part in the comparison."""
+
 _RESAMPLES = 4000
 
 # Log latencies by workload and label, one for each seed.
@@ -32,6 +35,7 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
     Args:
         cells: One a run: `workload`, `label`, `seed`, `best_s` (seconds of the winner in the
             interleaved timing), and `trials`, `failures`, `seconds`, `wall_s`, `curve`, `error`.
+            A tuner that can't run the workload at all has an error and no trials.
         labels: The strategies' labels, in order.
 
     Returns:
@@ -45,9 +49,10 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
         known = by_label.get(cell["label"], np.empty(0))
         by_label[cell["label"]] = np.append(known, np.log(cell["best_s"]))
     keys = list(dict.fromkeys(cell["workload"] for cell in cells))
+    references = [*REFERENCES, *([LIBRARIES] if _add_libraries(logs) else [])]
     strategies = {}
     for label in labels:
-        others = [other for other in (*labels, *REFERENCES) if other != label]
+        others = [other for other in (*labels, *references) if other != label]
         found = {other: speed_ratio(logs, keys, label, other) for other in others}
         strategies[label] = {
             "geomean_speed_vs": {o: r[0] for o, r in found.items() if r is not None},
@@ -60,7 +65,7 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
             | {
                 "speed_vs": {
                     o: list(r)
-                    for o in (*labels, *REFERENCES)
+                    for o in (*labels, *references)
                     if o != label and (r := speed_ratio(logs, [key], label, o)) is not None
                 }
             }
@@ -75,6 +80,18 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
         if cell.get("error")
     ]
     return {"strategies": strategies, "workloads": workloads, "left_out": left_out}
+
+
+def _add_libraries(logs: Logs) -> bool:
+    """Add the faster of NumPy and torch to each workload that has one; whether both took part."""
+    names = ("numpy", "torch")
+    if not all(any(name in by_label for by_label in logs.values()) for name in names):
+        return False
+    for by_label in logs.values():
+        found = [by_label[name] for name in names if name in by_label]
+        if found:
+            by_label[LIBRARIES] = min(found, key=lambda log_s: float(log_s.mean()))
+    return True
 
 
 def speed_ratio(
@@ -96,7 +113,7 @@ def speed_ratio(
         for key in keys
         if label in logs.get(key, {})
         for name in (label, other)
-        if name not in REFERENCES and name in logs[key]
+        if name not in (*REFERENCES, LIBRARIES) and name in logs[key]
     ]
     rng = np.random.default_rng(0)
     point = float(np.mean([theirs.mean() - ours.mean() for theirs, ours in pairs]))
@@ -135,6 +152,7 @@ def _wall_ratio(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> f
 def _describe(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One strategy on one workload: the median over seeds, and what each seed came to."""
     right = [cell for cell in cells if not cell.get("error")]
+    errors = [cell["error"] for cell in cells if cell.get("error")]
     best = [cell["best_s"] for cell in right if np.isfinite(cell.get("best_s", np.inf))]
     failures: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
@@ -149,6 +167,8 @@ def _describe(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "seconds": {part: total / len(cells) for part, total in seconds.items()},
         "wall_s": [cell["wall_s"] for cell in cells if "wall_s" in cell],
         "packed_s": [cell["packed_s"] for cell in cells if "packed_s" in cell],
+        "error": errors[0] if errors else None,
+        "unable": bool(errors) and all(cell.get("trials") == 0 for cell in cells),
         "about": next((cell["about"] for cell in cells if cell.get("about")), {}),
         "curves": [cell["curve"] for cell in cells if "curve" in cell],
     }

@@ -7,7 +7,7 @@ import numpy as np
 from ..data.candidate import Candidate
 from ..data.space import Space
 from .base import Score
-from .guided import Frontier, GuidedSearch, Scores, finite_scores
+from .guided import Frontier, GuidedSearch, Scores, best_distinct, finite_scores
 
 
 class Evolution(GuidedSearch):
@@ -64,7 +64,7 @@ class Evolution(GuidedSearch):
     ) -> list[Candidate]:
         survivors = int(self.elite * self.population)
         for _ in range(self.generations):
-            best = _best_distinct(states, scores, survivors)
+            best = best_distinct(states, scores, survivors)
             children = self._children(states, self.population - len(best))
             child_scores = finite_scores(score, children)
             top.offer(children, child_scores)
@@ -80,13 +80,3 @@ class Evolution(GuidedSearch):
             self.space.crossover(states[a], states[b], self._rng) for a, b in pairs[mutations:]
         ]
         return children
-
-
-def _best_distinct(states: list[Candidate], scores: Scores, n: int) -> list[int]:
-    """Indices of the `n` best states, each candidate once."""
-    chosen: dict[Candidate, int] = {}
-    for i in np.argsort(-scores, kind="stable").tolist():
-        if len(chosen) >= n:
-            break
-        chosen.setdefault(states[i], i)
-    return list(chosen.values())

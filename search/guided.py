@@ -138,6 +138,16 @@ def finite_scores(score: Score, candidates: Sequence[Candidate]) -> Scores:
     return np.where(finite, scores, scores[finite].min() if finite.any() else 0.0)
 
 
+def best_distinct(states: list[Candidate], scores: Scores, n: int) -> list[int]:
+    """Indices of the `n` best states, each candidate once."""
+    chosen: dict[Candidate, int] = {}
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if len(chosen) >= n:
+            break
+        chosen.setdefault(states[i], i)
+    return list(chosen.values())
+
+
 class GuidedSearch(ABC):
     """A strategy that walks the space by the model's scores, many candidates at a time.
 
@@ -157,10 +167,19 @@ class GuidedSearch(ABC):
         measured: Share of them that starts from the fastest measured candidates.
         guesses: Random candidates that are scored in each ask.
         wide: Share of the proposals that are the best of these.
+        start: Candidates from elsewhere: they are proposed before any at random, and the first walk
+            starts from them as well.
     """
 
     def __init__(
-        self, space: Space, seed: int, width: int, measured: float, guesses: int, wide: float
+        self,
+        space: Space,
+        seed: int,
+        width: int,
+        measured: float,
+        guesses: int,
+        wide: float,
+        start: Sequence[Candidate] = (),
     ) -> None:
         if width < 1:
             raise ValueError(f"at least 1 candidate has to walk, not {width}")
@@ -175,7 +194,9 @@ class GuidedSearch(ABC):
         self.measured = measured
         self.guesses = guesses
         self.wide = wide
+        self.start = tuple(start)
         self._width = width
+        self._unwalked = self.start
         self._rng = np.random.default_rng(seed)
         self._memory = Memory()
         self._states: list[Candidate] = []
@@ -195,9 +216,12 @@ class GuidedSearch(ABC):
             spread = float(np.std(scores[: len(self._yardstick)])) or float(np.std(scores))
             found = self._guided(n, score, scores[len(self._yardstick) :], spread)
             found += self._draw(n - len(found), found)
-        elif not found:
-            found = self._draw(n, found)
-            self._note_random(found)
+        else:
+            if not found:
+                found = self._draw(n, found)
+                self._note_random(found)
+            welcome = filter(self._memory.is_welcome, self.start)
+            found = list(dict.fromkeys([*welcome, *found]))[:n]
         self._memory.propose(found)
         return found
 
@@ -229,6 +253,8 @@ class GuidedSearch(ABC):
         taken = {candidate for _, candidate in found}
         top = Frontier(n - len(found), lambda c: c not in taken and self._memory.is_welcome(c))
         best = self._memory.best(round(self.measured * self._width))
+        best = [*best, *self._unwalked][: self._width]
+        self._unwalked = ()
         known = self._states + guesses
         ranked = np.argsort(-np.concatenate([scores, guessed]), kind="stable")
         starts = best + [known[i] for i in ranked[: self._width - len(best)]]

@@ -16,7 +16,7 @@ from ..costmodel.acquisition import make_acquisition
 from ..costmodel.base import CostModel, Floats, Samples
 from ..costmodel.ensemble import BootstrapEnsemble
 from ..costmodel.features import decisions, general, loops, relations, statements
-from ..costmodel.features.schemas import LOOPS, RELATIONS, STATEMENTS
+from ..costmodel.priors import SCHEMAS, kinds_of, listed, said
 from ..costmodel.ranker import Ranker
 from ..costmodel.transfer import trained
 from ..costmodel.xgb import XGBModel
@@ -24,9 +24,6 @@ from ..data.candidate import Candidate
 from ..data.space import Scheduled, Space
 from .base import Trial
 from .scoring import Scores
-
-# Features of scheduled programs that a model may ask for.
-_SCHEMAS = {schema.name: schema for schema in (STATEMENTS, LOOPS, RELATIONS)}
 
 
 class LearnedScorer:
@@ -73,24 +70,36 @@ class LearnedScorer:
         self.identity = identity
         self.target = target
         self.draft_prior = draft_prior if general.reads(space) else None
-        self.priors = _listed(prior)
-        if model is not None and (trained(model) or len(_kinds(model)) > 1):
-            self.priors, model = [*_listed(model), *self.priors], None
+        self.priors = listed(prior)
+        if model is not None and (trained(model) or len(kinds_of(model)) > 1):
+            self.priors, model = [*listed(model), *self.priors], None
         self.informed = bool(self.priors or self.draft_prior is not None)
-        self.drafts = Ranker(XGBModel(seed=seed), decisions.schema(space, identity), seed)
+        self._drafts = Ranker(XGBModel(seed=seed), decisions.schema(space, identity), seed)
         self._acquire = None
         if acquisition not in (None, "mean"):
             self._acquire = make_acquisition(acquisition)
             model = _doubting(model, seed)
-        (self._kind,) = ("statements",) if model is None else _kinds(model)
-        self.verifies = Ranker(model or XGBModel(seed=seed), _SCHEMAS[self._kind], seed)
-        self._seen: dict[str, dict[Candidate, Floats]] = {kind: {} for kind in _SCHEMAS}
+        (self._kind,) = ("statements",) if model is None else kinds_of(model)
+        self._verifies = Ranker(model or XGBModel(seed=seed), SCHEMAS[self._kind], seed)
+        self._seen: dict[str, dict[Candidate, Floats]] = {kind: {} for kind in SCHEMAS}
         self._said: dict[Candidate, Scores] = {}
+
+    @property
+    def drafts(self) -> Ranker:
+        """The model of decisions, fitted to all that was learnt."""
+        self._drafts.fit()
+        return self._drafts
+
+    @property
+    def verifies(self) -> Ranker:
+        """The model of programs, fitted to all that was learnt."""
+        self._verifies.fit()
+        return self._verifies
 
     @property
     def misled(self) -> bool:
         """See `Scorer`: each of the models that has something to go by has to be."""
-        known = [one for one in (self.drafts, self.verifies) if one.told]
+        known = [one for one in (self._drafts, self._verifies) if one.told]
         return bool(known) and all(one.misled for one in known)
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
@@ -116,21 +125,19 @@ class LearnedScorer:
         return worth + self.verifies.bonus(programs) + self.drafts.bonus(drafts)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """See `Scorer.learn`."""
+        """See `Scorer.learn`. The models are fitted when they are asked next."""
         tried = [trial.candidate for trial in trials]
         latency_s = [trial.record.latency_s for trial in trials]
         compile_s = [trial.record.compile_s for trial in trials]
         encoded = list(self.space.encode(tried))
-        self.drafts.add(encoded, latency_s, compile_s, self._draft_known(tried))
+        self._drafts.add(encoded, latency_s, compile_s, self._draft_known(tried))
         replayed = [self.space.schedule(candidate) for candidate in tried]
         programs = self._extract(self._kind, replayed)
-        self.verifies.add(programs, latency_s, compile_s, self._known(replayed))
+        self._verifies.add(programs, latency_s, compile_s, self._known(replayed))
         # What was verified and not tried: the next batch brings its own.
         self._said.clear()
         for seen in self._seen.values():
             seen.clear()
-        self.drafts.fit()
-        self.verifies.fit()
 
     def _decisions(self, candidates: Sequence[Candidate]) -> Samples:
         return decisions.samples(self.space, self.identity, candidates)
@@ -143,7 +150,7 @@ class LearnedScorer:
 
     def _samples(self, kind: str, scheduled: Sequence[Scheduled]) -> Samples:
         """Programs with their features of one kind."""
-        return Samples.of(_SCHEMAS[kind], self._extract(kind, scheduled))
+        return Samples.of(SCHEMAS[kind], self._extract(kind, scheduled))
 
     def _extract(self, kind: str, scheduled: Sequence[Scheduled]) -> list[Floats]:
         """Features of one kind, from memory where a candidate was verified before."""
@@ -165,44 +172,12 @@ class LearnedScorer:
             return None
         new = [item for item in scheduled if item.candidate not in self._said]
         if new:
-            wanted = {kind for model in self.priors for kind in _kinds(model)}
+            wanted = {kind for model in self.priors for kind in kinds_of(model)}
             found = {kind: self._samples(kind, new) for kind in sorted(wanted)}
-            said = np.stack([_predict(model, found) for model in self.priors], axis=1)
-            self._said.update(zip((item.candidate for item in new), said, strict=True))
+            scores = said(self.priors, found)
+            self._said.update(zip((item.candidate for item in new), scores, strict=True))
         rows = [self._said[item.candidate] for item in scheduled]
         return np.array(rows).reshape(len(rows), len(self.priors))
-
-
-def _listed(prior: Any | Sequence[Any] | None) -> list[Any]:
-    """The priors, of which it is known what they take."""
-    priors = list(prior) if isinstance(prior, Sequence) else [] if prior is None else [prior]
-    for model in priors:
-        _kinds(model)
-    return priors
-
-
-def _kinds(model: Any) -> tuple[str, ...]:
-    """Which features of programs a model takes.
-
-    Raises:
-        ValueError: features that programs don't have.
-    """
-    schema = getattr(model, "schema", None)
-    found = getattr(model, "features", "statements") if schema is None else schema.name
-    kinds = (found,) if isinstance(found, str) else tuple(found)
-    for kind in kinds:
-        if kind not in _SCHEMAS:
-            raise ValueError(
-                f"a model on the features `{kind}` can't score programs; there are "
-                f"{', '.join(_SCHEMAS)} (and `draft_prior` for decisions)"
-            )
-    return kinds
-
-
-def _predict(model: Any, found: dict[str, Samples]) -> Scores:
-    kinds = getattr(model, "features", "statements")
-    given = found[_kinds(model)[0]] if isinstance(kinds, str) else found
-    return np.asarray(model.predict(given), dtype=np.float64)
 
 
 def _doubting(model: CostModel | None, seed: int) -> CostModel:

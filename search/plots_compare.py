@@ -171,51 +171,35 @@ def _round_places(low: float, high: float) -> list[float]:
 
 
 def _forest(figure: Forest) -> Canvas:
-    rows = sum(1 + len(ratios) for ratios in figure.groups.values())
+    rows = 1 + len(figure.ratios)
     canvas = Canvas(figsize=(_SIZE[0], 0.42 + 0.17 * rows), layout="constrained")
     axes = canvas.add_subplot()
-    place = 0
-    bounds: list[float] = [1.0]
-    for other, ratios in figure.groups.items():
-        axes.text(
-            -0.02,
-            place,
-            f"against {other}",
-            transform=axes.get_yaxis_transform(),
-            ha="right",
-            va="center",
-            weight="bold",
-        )
-        place += 1
-        for one in ratios:
-            low, high = one.low or one.ratio, one.high or one.ratio
-            bounds += [low, high]
-            colour = _colour(one.number)
-            axes.plot([low, high], [place, place], color=colour, linewidth=2.2, alpha=0.5)
-            mark = MARKS[one.number % len(MARKS)]
-            axes.plot(one.ratio, place, mark, color=colour, markersize=4.5)
-            axes.text(
-                -0.02,
-                place,
-                one.label,
-                transform=axes.get_yaxis_transform(),
-                ha="right",
-                va="center",
-            )
-            place += 1
+    _row_label(axes, 0, f"against {figure.against}", weight="bold")
+    for place, one in enumerate(figure.ratios, start=1):
+        low, high = one.low or one.ratio, one.high or one.ratio
+        colour = _colour(one.number)
+        axes.plot([low, high], [place, place], color=colour, linewidth=2.2, alpha=0.5)
+        mark = MARKS[one.number % len(MARKS)]
+        axes.plot(one.ratio, place, mark, color=colour, markersize=4.5)
+        _row_label(axes, place, one.label)
     axes.axvline(1, color=_ROLE_COLOUR["quiet"], linewidth=0.8)
     axes.set_xscale("log")
-    low, high = min(bounds) * 0.98, max(bounds) * 1.02
+    low, high = figure.span[0] * 0.98, figure.span[1] * 1.02
     axes.set_xlim(low, high)
     axes.xaxis.set_major_locator(FixedLocator(_ratio_places(low, high)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylim(place - 0.3, -0.7)
+    axes.set_ylim(rows - 0.3, -0.7)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)
     axes.set_xlabel("speed ratio")
     return canvas
+
+
+def _row_label(axes: Any, place: int, text: str, weight: str = "normal") -> None:
+    across = axes.get_yaxis_transform()
+    axes.text(-0.02, place, text, transform=across, ha="right", va="center", weight=weight)
 
 
 def _ratio_places(low: float, high: float) -> list[float]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
 
 from ..data.candidate import Candidate, InvalidCandidate
+from ..data.host import usable_cpus
 from ..data.space import Scheduled, Space
 from .base import Strategy, Trial
 from .batch import select
@@ -29,6 +31,8 @@ _DRAWS = 50
 _FIRST = 0.5
 _UNPICKED = 0.5
 _WIDER = 2
+# Not worth threads.
+_FEW = 4
 
 
 class Proposer:
@@ -164,16 +168,31 @@ class Proposer:
         self, candidates: Sequence[Candidate], drafted: dict[Hashable, Scheduled]
     ) -> dict[Hashable, Scheduled]:
         """Replay candidates, and add those that are legal and new."""
-        for candidate in candidates:
-            try:
-                scheduled = self.space.schedule(candidate)
-            except InvalidCandidate:
+        for scheduled in self._replayed(candidates):
+            if scheduled is None:
                 self.invalid += 1
                 continue
             key = self._key(scheduled)
             if key not in self._tried:
                 drafted.setdefault(key, scheduled)
         return drafted
+
+    def _replayed(self, candidates: Sequence[Candidate]) -> Iterator[Scheduled | None]:
+        """Replay candidates, in their order; None for an illegal one.
+
+        A replay is nearly all TVM's own code, which other threads of Python can run beside.
+        """
+        if len(candidates) < _FEW or not getattr(self.space, "concurrent", False):
+            yield from map(self._replay, candidates)
+            return
+        with ThreadPoolExecutor(len(usable_cpus())) as threads:
+            yield from threads.map(self._replay, candidates)
+
+    def _replay(self, candidate: Candidate) -> Scheduled | None:
+        try:
+            return self.space.schedule(candidate)
+        except InvalidCandidate:
+            return None
 
     def _key(self, scheduled: Scheduled) -> Hashable:
         return scheduled.candidate if self._program is None else self._program(scheduled)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ..data.install import EXTRAS, InstallError, VersionOf, version_of
 from .report_data import ReportError, read_comparison
+from .report_made import title
 from .report_text import render_csv, render_markdown
-from .report_view import sections, title
+from .report_view import sections
 
 NAME = "report.html"
 

@@ -12,10 +12,14 @@ from typing import Any
 
 from ..data.workload import Workload, WorkloadError
 from .compare import Entrant
+from .peers.autotvm import OLD_TVM
 from .peers.run import PEERS
 from .report_curves import Curve, final
 
 RESULT = "compare.json"
+PEAK = "machine's peak"
+"""What the machine can do, as far as arithmetic goes, as a reference."""
+
 STORED = "best-stored"
 """The reference of a comparison that was played back: the fastest stored candidate."""
 
@@ -28,16 +32,36 @@ class ReportError(ValueError):
 
 
 @dataclass(frozen=True)
+class Work:
+    """What one run of a workload takes.
+
+    Attributes:
+        flops: Arithmetic operations; 0 where that is not known.
+        bytes: Bytes of all arguments.
+        dtype: Element type of the inputs.
+    """
+
+    flops: float
+    bytes: float
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Comparison:
     """What `compare` found, and what each workload computes.
 
     Attributes:
         result: The contents of `compare.json`.
-        flops: Arithmetic operations of one run, by workload; those that are not known are missing.
+        work: What a run takes, by workload; those that are not known are missing.
     """
 
     result: Mapping[str, Any]
-    flops: Mapping[str, float]
+    work: Mapping[str, Work]
+
+    @cached_property
+    def flops(self) -> dict[str, float]:
+        """Arithmetic operations of one run, by workload; those that are not known are missing."""
+        return {key: work.flops for key, work in self.work.items() if work.flops > 0}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -68,9 +92,31 @@ class Comparison:
         return {entrant["label"]: entrant for entrant in self.settings.get("entrants", [])}
 
     @cached_property
-    def peak_flops(self) -> float | None:
-        """What the machine can do, in FLOP/s, where that was measured."""
-        found: float | None = self.result.get("peak", {}).get("flops")
+    def seeds(self) -> list[int]:
+        """The seeds of the comparison."""
+        found = self.settings.get("seeds", [])
+        return list(range(found)) if isinstance(found, int) else list(found)
+
+    @property
+    def peak(self) -> Mapping[str, float]:
+        """What the machine can do, see `data.peak.Peak`; empty where it was not measured."""
+        found: Mapping[str, float] | None = self.result.get("peak")
+        return found or {}
+
+    def peak_flops(self, key: str) -> float | None:
+        """What the machine can do for a workload, in FLOP/s, where that was measured: float32."""
+        work = self.work.get(key)
+        single = work is not None and work.flops > 0 and work.dtype == "float32"
+        return self.peak.get("flops") if single else None
+
+    @cached_property
+    def told(self) -> dict[str, dict[str, set[str]]]:
+        """What each entrant tells of itself, by label and name: versions, templates, ..."""
+        found: dict[str, dict[str, set[str]]] = {}
+        for by_label in self.workloads.values():
+            for label in self.labels:
+                for name, value in by_label.get(label, {}).get("about", {}).items():
+                    found.setdefault(label, {}).setdefault(name, set()).add(value)
         return found
 
     @cached_property
@@ -118,10 +164,24 @@ class Comparison:
         entrants = ",".join(entrant_text(entrant) for entrant in self.entrants.values())
         words = ["tensortune", "compare", *self.workloads]
         words += ["--strategies", entrants or ",".join(self.labels)]
-        for name in ("trials", "seeds", "replay"):
-            if self.settings.get(name) is not None:
-                words += [f"--{name}", str(self.settings[name])]
+        options = {
+            "trials": self.settings.get("trials"),
+            "seeds": seeds_text(self.seeds),
+            "target": self.settings.get("asked_target"),
+            "replay": self.replayed,
+        }
+        if any(entrant["strategy"] in OLD_TVM for entrant in self.entrants.values()):
+            options["autotvm-python"] = "PATH"
+        for name, value in options.items():
+            words += [f"--{name}", str(value)] if value else []
         return shlex.join(words)
+
+
+def seeds_text(seeds: Sequence[int]) -> str:
+    """Seeds as `--seeds` takes them."""
+    if list(seeds) == list(range(len(seeds))):
+        return str(len(seeds) or "")
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
 
 
 def entrant_text(entrant: Mapping[str, Any]) -> str:
@@ -130,7 +190,7 @@ def entrant_text(entrant: Mapping[str, Any]) -> str:
     text = strategy if label == strategy.rpartition(":")[2] else f"{label}={strategy}"
     defaults = asdict(Entrant(label, strategy))
     for name, value in entrant.items():
-        ours = name in ("trials", "batch") or strategy not in PEERS
+        ours = name in ("trials", "batch", "seeds") or strategy not in PEERS
         if value is not None and ours and value != defaults.get(name):
             text += f":{name}={value}"
     return text
@@ -161,11 +221,11 @@ def read_comparison(source: Path) -> Comparison:
         raise ReportError(f"{path} can't be read: {error}") from None
     if not isinstance(result, dict) or not {"strategies", "workloads"} <= result.keys():
         raise ReportError(f"{path} holds no results of `tensortune compare`")
-    return Comparison(result, _flops(result["workloads"], path.parent))
+    return Comparison(result, _work(result["workloads"], path.parent))
 
 
-def _flops(keys: Sequence[str] | Mapping[str, Any], folder: Path) -> dict[str, float]:
-    """Operations of each workload: by its key, or else by what a run in the folder was given."""
+def _work(keys: Sequence[str] | Mapping[str, Any], folder: Path) -> dict[str, Work]:
+    """What each workload takes: by its key, or else by what a run in the folder was given."""
     definitions: dict[str, Any] = {}
     for path in sorted(folder.glob("runs/*/*/job.json")):
         value = json.loads(path.read_text()).get("workload", {})
@@ -173,7 +233,8 @@ def _flops(keys: Sequence[str] | Mapping[str, Any], folder: Path) -> dict[str, f
     found = {}
     for key in keys:
         try:
-            found[key] = Workload.from_json(definitions.get(key, {"key": key})).flops
+            one = Workload.from_json(definitions.get(key, {"key": key}))
         except WorkloadError:  # another machine's own operator
             continue
-    return {key: flops for key, flops in found.items() if flops > 0}
+        found[key] = Work(one.flops, one.bytes, one.dtype)
+    return found

@@ -40,6 +40,11 @@ class Table:
     rows: list[list[Cell]]
     words: bool = False
 
+    @property
+    def width(self) -> int:
+        """How many columns it has."""
+        return len(self.columns)
+
 
 @dataclass(frozen=True)
 class Band:
@@ -104,11 +109,21 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Forest:
-    """A figure of ratios with their intervals, in groups of one reference each."""
+    """A figure of ratios with their intervals, all against one reference.
+
+    Attributes:
+        name: A word that no other figure of the report has.
+        alt: What it shows, for those who can't see it.
+        against: The reference.
+        ratios: The ratios, a row each.
+        span: The least and the greatest ratio that the axis has room for.
+    """
 
     name: str
     alt: str
-    groups: Mapping[str, list[Ratio]]
+    against: str
+    ratios: list[Ratio]
+    span: tuple[float, float]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ import csv
 import io
 from typing import Any
 
+import numpy as np
+
 from .report_data import Comparison
 from .report_parts import Cell, Section, Table
 
@@ -61,7 +63,7 @@ def _row(data: Comparison, key: str, label: str, others: list[str]) -> dict[str,
     if found is None:
         return None
     seeds, best, flops = found["best_s_by_seed"], found["best_s"], data.flops.get(key)
-    walls = found["wall_s"]
+    walls, packed, peak = found["wall_s"], found.get("packed_s"), data.peak_flops(key)
     row: dict[str, Any] = {
         "workload": key,
         "label": label,
@@ -69,9 +71,11 @@ def _row(data: Comparison, key: str, label: str, others: list[str]) -> dict[str,
         "best_s": best,
         "best_s_min": min(seeds, default=None),
         "best_s_max": max(seeds, default=None),
-        "packed_s": found.get("packed_s"),
+        "packed_s": float(np.median(packed)) if packed else None,
         "runs": len(seeds),
         "gflops": flops / best / 1e9 if flops and best else None,
+        "of_peak": flops / best / peak if flops and best and peak else None,
+        "error": found.get("error"),
         "trials": sum(found["trials"]),
         "wall_s": sum(walls) / len(walls) if walls else None,
     }

@@ -2,63 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
+from . import report_runs as history
 from . import report_tables as tables
+from .report_cells import seconds_text
 from .report_curves import Axis, Curve, mean_band
-from .report_data import Comparison, entrant_text
-from .report_parts import Bars, Cell, Curves, Figure, Forest, Line, Ratio, Section, Table
+from .report_data import PEAK, Comparison
+from .report_made import how_it_was_made, where_and_when
+from .report_parts import Bars, Curves, Figure, Forest, Line, Ratio, Section
 
 _TRIALS: Axis = "trials"
 _SECONDS: Axis = "seconds"
-
-
-def title(data: Comparison) -> str:
-    """The report's heading."""
-    settings = data.settings
-    text = _count(len(data.labels), "tuner") + " on " + _count(len(data.workloads), "operator")
-    text += f", {settings['trials']} trials" if "trials" in settings else ""
-    return text + (f", {_count(settings['seeds'], 'seed')}" if "seeds" in settings else "")
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
+_LONGEST = 160
 
 
 def sections(data: Comparison) -> list[Section]:
     """All of the report, what an engineer asks first at the top."""
     found = [_headline(data), _latencies(data), _lost(data), _progress(data), _time(data)]
-    found += [_failures(data), _operators(data), _made(data)]
+    found += [_failures(data), _operators(data), how_it_was_made(data)]
     return [section for section in found if section is not None]
 
 
 def _headline(data: Comparison) -> Section:
+    table = tables.headline(data)
     notes = [
         "Geometric means over the operators of the row's speed against the column's; above 1, the "
         "row is faster. Intervals (95%) are bootstrapped over the seeds, so they speak of these "
         "operators and not of operators at large; bold where they are above 1."
     ]
+    if any("(" in name for name in table.columns):
+        notes.append(
+            "A ratio is over the operators that both sides have; in brackets, how many one has."
+        )
     if data.replayed:
         notes.append(
             "Nothing was measured: the runs were played back from stored records, which alone "
             "the strategies could propose."
         )
-    groups = _groups(data)
-    figures: list[Figure] = []
-    if groups:
-        alt = "Speed ratios with their intervals, as in the table."
-        figures = [Forest("forest", alt, groups)]
-    return Section("Speed", notes, figures, [tables.headline(data)])
+    made = where_and_when(data)
+    notes = [made, *notes] if made else notes
+    return Section("Speed", notes, _forests(data), [table])
 
 
-def _groups(data: Comparison) -> dict[str, list[Ratio]]:
-    """Ratios by what they are against: the peers and random search, or else every entrant."""
+def _forests(data: Comparison) -> list[Figure]:
+    """Ratios against each of the peers and random search, or else every entrant, on one scale."""
     strategies = data.result["strategies"]
     named = [*data.peers, *(label for label in data.labels if label == "random")]
-    groups = {}
+    groups: dict[str, list[Ratio]] = {}
     for other in dict.fromkeys(named or data.labels):
         ratios = []
         for number, label in enumerate(data.labels):
@@ -68,7 +59,15 @@ def _groups(data: Comparison) -> dict[str, list[Ratio]]:
                 ratios.append(Ratio(number, label, ratio, low, high))
         if ratios:
             groups[other] = ratios
-    return groups
+    ends = [1.0]
+    for one in (one for ratios in groups.values() for one in ratios):
+        ends += [one.low or one.ratio, one.high or one.ratio]
+    span = (min(ends), max(ends))
+    alt = "Speed ratios with their intervals against {}, as in the table."
+    return [
+        Forest(f"forest{number}", alt.format(other), other, ratios, span)
+        for number, (other, ratios) in enumerate(groups.items())
+    ]
 
 
 def _latencies(data: Comparison) -> Section:
@@ -78,13 +77,27 @@ def _latencies(data: Comparison) -> Section:
         else "All winners of an operator were timed side by side in one interleaved run; median "
         "over the seeds."
     )
-    return Section("Latency", [f"{how} Bold: the fastest entrant."], [], [tables.overview(data)])
+    table = tables.overview(data)
+    notes = [f"{how} Bold: the fastest entrant."]
+    if any(data.told.values()) and any("conversion" in name for name in table.columns):
+        notes.append(
+            "AutoTVM's templates want another layout than the operator's. Its latency has the "
+            "conversions in it, for the others get the operator as it is, too; the column without "
+            "them is what a network would see that keeps its data in that layout."
+        )
+    if "of peak" in table.columns:
+        notes.append(
+            "`of peak` is the fastest entrant's arithmetic over what the cores can do: multiply-"
+            "adds in registers, measured on the same threads. Operators that do little arithmetic "
+            "for each byte can't come near it."
+        )
+    return Section("Latency", notes, [], [table])
 
 
 def _progress(data: Comparison) -> Section | None:
     figures = [_overall(data, _TRIALS), _overall(data, _SECONDS)]
     shown = [figure for figure in figures if figure is not None]
-    near = tables.near_the_best(data)
+    near = history.near_the_best(data)
     if not shown and not near.rows:
         return None
     best = "the fastest stored candidate" if data.replayed else "the best that any run found"
@@ -124,7 +137,7 @@ def _overall(data: Comparison, axis: Axis) -> Curves | None:
             for key, best in data.best_s.items()
             if data.curves(key, label)
         ]
-        lines += _line(number, label, runs, axis, tables.mean_seconds(data, label).get("wall"))
+        lines += _line(number, label, runs, axis, history.mean_seconds(data, label).get("wall"))
     if not any(line.band for line in lines):
         return None
     alt = f"Best so far against {axis}: {_ends(lines, '{:.0f}%')}."
@@ -153,12 +166,12 @@ def _ends(lines: list[Line], form: str) -> str:
 
 
 def _time(data: Comparison) -> Section | None:
-    table = tables.where_time_went(data)
-    means = {label: tables.mean_seconds(data, label) for label in data.labels}
+    table = history.where_time_went(data)
+    means = {label: history.mean_seconds(data, label) for label in data.labels}
     means = {label: mean for label, mean in means.items() if mean}
     if not means:
         return None
-    parts = tuple(tables.shown_parts(means))
+    parts = tuple(history.shown_parts(means))
     alt = "Seconds of a run by part, as in the table."
     notes = [
         "Mean seconds of a run over the operators and seeds. `time` is running kernels, `search` "
@@ -171,12 +184,12 @@ def _time(data: Comparison) -> Section | None:
 
 
 def _failures(data: Comparison) -> Section:
-    found = [tables.failures(data)]
+    found = [history.failures(data)]
     notes = [
         "Candidates that did not compile, run, end in time or compute the right thing. `invalid` "
         "ones never reached the measurer and cost no trial; the others are trials lost."
     ]
-    lost = tables.timeouts(data)
+    lost = history.timeouts(data)
     if lost is not None:
         found.append(lost)
         notes.append("Each tuner has time limits of its own, ours and the peers' alike.")
@@ -184,10 +197,13 @@ def _failures(data: Comparison) -> Section:
 
 
 def _lost(data: Comparison) -> Section | None:
-    table = tables.left_out(data)
+    table = history.left_out(data)
     if table is None:
         return None
-    notes = ["These runs are in no ratio; an operator that a side lacks is in none of its ratios."]
+    notes = [
+        "These runs and references are in no ratio; an operator that a side lacks is in none of "
+        "its ratios."
+    ]
     return Section("What could not be run", notes, [], [table])
 
 
@@ -210,6 +226,8 @@ def _operator(data: Comparison, number: int, key: str) -> Section:
         for label in data.references
         if (best := by_label.get(label, {}).get("best_s"))
     }
+    if peak := data.peak_flops(key):
+        levels[PEAK] = peak / 1e9
     figures: list[Figure] = []
     for axis in (_TRIALS, _SECONDS):
         lines = []
@@ -222,34 +240,30 @@ def _operator(data: Comparison, number: int, key: str) -> Section:
             figures.append(
                 Curves(f"op{number}-{axis}", alt, lines, axis, unit, axis == _SECONDS, levels)
             )
-    notes = [f"{flops / 1e6:,.4g} MFLOP"] if flops else []
-    for label, found in by_label.items():
-        about = ", ".join(f"{name} {value}" for name, value in found.get("about", {}).items())
-        notes += [f"{label}: {about}"] if about else []
-    return Section(key, notes, figures, [tables.operator(data, key)])
+    return Section(key, _remarks(data, key), figures, [tables.operator(data, key)])
 
 
-def _made(data: Comparison) -> Section:
-    settings, versions = data.settings, data.result.get("versions", {})
-    facts: Mapping[str, Any] = {
-        "host": settings.get("host"),
-        "target": settings.get("target"),
-        "peak": _peak(data.result.get("peak")),
-        "trials": settings.get("trials"),
-        "seeds": settings.get("seeds"),
-        "entrants": ", ".join(entrant_text(entrant) for entrant in data.entrants.values()),
-        "records": data.replayed,
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-    }
-    rows = [[Cell(name), Cell(str(value))] for name, value in facts.items() if value]
-    return Section("How it was made", [], [], [Table(("", ""), rows, words=True)], [], data.command)
+def _remarks(data: Comparison, key: str) -> list[str]:
+    """What there is to say of an operator: its size, the peers' templates, why one is missing."""
+    work, bandwidth = data.work.get(key), data.peak.get("bandwidth")
+    size = ""
+    if work is not None and work.flops:
+        size = f"{work.flops / 1e6:,.4g} MFLOP on {work.bytes / 1e6:,.3g} MB of arguments"
+        if bandwidth:
+            passing = seconds_text(work.bytes / bandwidth)
+            size += f"; {passing} of memory traffic where they are in no cache"
+    notes = [size] if size else []
+    for label, found in data.workloads[key].items():
+        about = found.get("about", {})
+        if "template" in about:
+            text = f"{label}: template `{about['template']}`"
+            text += f", {int(about['space']):,} configurations" if "space" in about else ""
+            notes.append(text)
+        if found.get("error"):
+            notes.append(f"{label}: {_brief(found['error'])}")
+    return notes
 
 
-def _peak(peak: Mapping[str, Any] | None) -> str:
-    """What the machine can do, in words; nothing where it was not measured."""
-    if not peak:
-        return ""
-    return (
-        f"{peak['flops'] / 1e9:.0f} GFLOP/s in float32 on {_count(peak['threads'], 'thread')} "
-        f"({peak['flops_core'] / 1e9:.0f} on one), {peak['bandwidth'] / 1e9:.1f} GB/s of memory"
-    )
+def _brief(error: str) -> str:
+    text = " ".join(error.split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."

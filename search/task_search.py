@@ -13,12 +13,13 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from ..costmodel.features import decisions, statements
+from ..costmodel.base import CostModel
+from ..costmodel.features import decisions, general
 from ..costmodel.metaschedule import latency_of, light_context, ours, replayed
 from ..costmodel.ranker import Ranker
 from ..costmodel.xgb import XGBModel
 from ..data.candidate import Candidate, InvalidCandidate
-from ..data.metaschedule.builder import failure_of
+from ..data.metaschedule.builder import compile_seconds, failure_of
 from ..data.record import Record
 from ..data.sketch_space import SketchSpace
 from ..data.space import Scheduled
@@ -83,16 +84,16 @@ class TaskSearch:
         scorer: Scorer | None = None
         # Random search takes no guidance.
         if cost_model is not None and not isinstance(strategy, RandomSearch):
-            scorer = _Scorer(space, self._verify, seed)
-        informed = self._ours is not None and self._ours.informed(task.mod)
+            scorer = _Scorer(space, self._ours, task.mod, self._verify, seed)
         self._proposer = Proposer(
             space,
             strategy,
             scorer=scorer,
             seed=seed,
-            informed=informed,
-            program=lambda scheduled: shash2hex(scheduled.mod),
+            informed=scorer is not None and scorer.informed,
+            program=self._program,
         )
+        self._programs: dict[Candidate, str] = {}
         self._made: dict[Candidate, Any] = {}
         self._pending: list[Scheduled] = []
         self._tried = 0
@@ -146,14 +147,19 @@ class TaskSearch:
         if self._ours is not None:
             self._ours.update(self._context, candidates, results)
         told = zip(self._pending, results, strict=True)
-        self._tell([self._trial(one.candidate, result) for one, result in told])
+        self._tell(
+            [
+                self._trial(one.candidate, result, compile_seconds(self._program(one)))
+                for one, result in told
+            ]
+        )
         self._pending = []
 
     def _tell(self, trials: Sequence[Trial]) -> None:
         self._tried += len(trials)
         self._proposer.tell(trials)
 
-    def _trial(self, candidate: Candidate, result: Any) -> Trial:
+    def _trial(self, candidate: Candidate, result: Any, compile_s: float = 0.0) -> Trial:
         latency_s = latency_of(result)
         valid = latency_s < float("inf")
         message = str(result.error_msg or "")
@@ -165,6 +171,7 @@ class TaskSearch:
             repeats=tuple(float(second) for second in result.run_secs) if valid else (),
             failure=None if valid else failure_of(message),
             detail="" if valid else message,
+            compile_s=compile_s,
         )
         return Trial(candidate, record)
 
@@ -177,6 +184,13 @@ class TaskSearch:
             self._made[scheduled.candidate] = ms.MeasureCandidate(schedule, info)
         return self._made[scheduled.candidate]
 
+    def _program(self, scheduled: Scheduled) -> str:
+        """The hash of a program."""
+        found = self._programs.get(scheduled.candidate)
+        if found is None:
+            found = self._programs[scheduled.candidate] = shash2hex(scheduled.mod)
+        return found
+
     def _verify(self, scheduled: Sequence[Scheduled], drafted: Scores) -> Scores:
         """The user's model on programs.
 
@@ -184,8 +198,9 @@ class TaskSearch:
         standard deviations (see `LearnedScorer`). What another model's scores mean isn't known.
         """
         if self._ours is not None:
-            features = statements.extract(scheduled, self.task.target)
-            return np.asarray(self._ours.score(self.task.mod, features) + drafted)
+            programs = {self._program(one): one for one in scheduled}
+            scores = self._ours.score(self.task.mod, self.task.target, programs)
+            return np.asarray(scores + drafted)
         candidates = [self._candidate(one) for one in scheduled]
         return np.asarray(self._theirs.predict(self._context, candidates))
 
@@ -195,28 +210,46 @@ class _Scorer:
 
     Args:
         space: The space of the candidates.
+        model: The user's model if it is ours, or None.
+        mod: The task's module.
         verify: Scores programs, given the scores of their drafts.
         seed: Seed of the model of drafts.
     """
 
-    informed = misled = False  # whether the user's model is informed, the search asks it
-
     def __init__(
         self,
         space: SketchSpace,
+        model: Any | None,
+        mod: tvm.IRModule,
         verify: Callable[[Sequence[Scheduled], Scores], Scores],
         seed: int,
     ) -> None:
         self._space = space
+        self._model = model
+        self._mod = mod
         self._verify = verify
         schema = decisions.schema(space, space.workload.key)
         self._drafts = Ranker(XGBModel(seed=seed), schema, seed)
+        self._prior = None if model is None else _readable(model.draft_prior, space)
+        self.informed = model is not None and (self._prior is not None or bool(model.informed(mod)))
+
+    @property
+    def misled(self) -> bool:
+        """See `Scorer`: each of the models that has something to go by has to be."""
+        found = [self._drafts.misled] if self._drafts.told else []
+        if self._model is not None:
+            found += [one for one in (self._model.misled(self._mod),) if one is not None]
+        return bool(found) and all(found)
 
     def draft(self, candidates: Sequence[Candidate]) -> Scores:
         """See `Scorer.draft`."""
-        return self._drafts.score(
-            decisions.samples(self._space, self._space.workload.key, candidates)
-        )
+        samples = decisions.samples(self._space, self._space.workload.key, candidates)
+        return self._drafts.score(samples, self._known(candidates))
+
+    def _known(self, candidates: Sequence[Candidate]) -> Scores | None:
+        if self._prior is None:
+            return None
+        return self._prior.predict(general.samples(self._space, candidates))[:, None]
 
     def verify(self, scheduled: Sequence[Scheduled]) -> Scores:
         """See `Scorer.verify`."""
@@ -227,7 +260,20 @@ class _Scorer:
         self._drafts.add(
             list(self._space.encode([trial.candidate for trial in trials])),
             [trial.record.latency_s for trial in trials],
+            [trial.record.compile_s for trial in trials],
+            known=self._known([trial.candidate for trial in trials]),
         )
+
+
+def _readable(prior: CostModel | None, space: SketchSpace) -> CostModel | None:
+    """A model of decisions, where a space's candidates have the features that it takes."""
+    if prior is None:
+        return None
+    try:
+        general.samples(space, [])
+    except Exception:  # a space of the user's own rules may hold what ours can't read
+        return None
+    return prior
 
 
 def _records(database: Any, task: Task) -> list[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
@@ -28,22 +28,14 @@ from ..data.spaces import NamedSpace, check_space, make_space
 from ..data.store import Problem
 from ..data.target import cpu_target, target_string
 from ..data.workload import Workload
-from .annealing import SimulatedAnnealing
-from .base import Strategy
-from .evolution import Evolution
 from .progress import TuneProgress
-from .random_search import RandomSearch
 from .results import save_results
 from .run_folder import Held, RunFolder
 from .scoring import Scorer
+from .strategies import default_space, find_strategy
 from .tuner import Budget, OnStatus, Status, Tuner
 from .winner import Winner, choose_winner
 
-STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
-    "annealing": SimulatedAnnealing,
-    "evolution": Evolution,
-    "random": RandomSearch,
-}
 MODELS = ("pretrained", "xgb", "none")
 """The cost models that have a name: the package's trained one, one that knows nothing, none."""
 
@@ -128,7 +120,8 @@ def tune(
     strategy: str = "annealing",
     model: str = "pretrained",
     acquisition: str = "mean",
-    space: str = "sketch",
+    space: str | None = None,
+    policy: str | os.PathLike[str] | None = None,
     target: Any = None,
     seed: int = 0,
     batch: int = 16,
@@ -144,7 +137,8 @@ def tune(
         trials: Candidates to measure at most.
         seconds: Seconds of search at most; the last batch is finished, and the final timing and
             check (a few seconds) come on top.
-        strategy: Name of the search strategy: `annealing`, `evolution`, `random`, or
+        strategy: Name of the search strategy: `annealing`, `beam`, `evolution`, `random`; `rl` or
+            `rl+annealing`, which follow a trained policy and need the extra `rl`; or
             `package.module:Name` for one of your own.
         model: The cost model that guides it: `pretrained`, which has seen other workloads on a
             machine like this one; `xgb`, which learns from this run alone; the path of a saved
@@ -153,7 +147,9 @@ def tune(
         acquisition: What a candidate is worth: its expected speed (`mean`), or with how unsure the
             model is taken in, `ei` or `ucb` (see `costmodel.acquisition`).
         space: `sketch`, the space that MetaSchedule generates, or `loop`, free transformations of
-            one loop nest.
+            one loop nest. By default `loop` for the strategies that follow a policy, else `sketch`.
+        policy: The file of a policy of your own for these strategies; by default they follow the
+            one that comes with the package.
         target: A TVM target, its string, or None for this machine.
         seed: One seed and the same measurements give the same proposals.
         batch: Trials between two calls of the strategy.
@@ -173,9 +169,10 @@ def tune(
     """
     began = time.monotonic()
     budget = Budget(trials, seconds)
-    made_strategy = find_strategy(strategy)
+    made_strategy = find_strategy(strategy, policy)
     check_model(model)
     check_acquisition(acquisition)
+    space = space or default_space(strategy)
     check_space(space)
     if resume and out is None:
         raise ValueError("there is nothing to resume without a folder; name the run's with `out`")
@@ -187,6 +184,7 @@ def tune(
         "space": space,
         "seed": seed,
         "batch": batch,
+        **({} if policy is None else {"policy": os.fspath(policy)}),
     }
     with ExitStack() as stack:
         folder = None if out is None else stack.enter_context(RunFolder(out))
@@ -200,8 +198,11 @@ def tune(
             on_status = stack.enter_context(progress).update
         measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
         searched = make_space(space, workload, tvm_target)
-        scorer = make_scorer(strategy, model, searched, seed, acquisition)
-        reference = make_reference(measurer)
+        # Loading models takes a second, while the untuned program is compiled and run elsewhere.
+        with ThreadPoolExecutor(1) as side:
+            making = side.submit(make_scorer, strategy, model, searched, seed, acquisition)
+            reference = make_reference(measurer)
+            scorer = making.result()
         stored = [record for record in held.records if _replays(searched, record)]
         measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
         setup_s = time.monotonic() - began
@@ -239,33 +240,6 @@ def tune(
         problems=held.problems,
         space=searched,
     )
-
-
-def find_strategy(name: str) -> Callable[[Space, int], Strategy]:
-    """The maker of a strategy, from a space and a seed.
-
-    Args:
-        name: A strategy of ours, or `package.module:Name` for one of the user's own.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    module, colon, attribute = name.partition(":")
-    if colon:
-        try:
-            made: Callable[[Space, int], Strategy] = getattr(import_module(module), attribute)
-        # Whatever the user's module raises when it is imported, the name leads to no strategy.
-        except Exception as error:
-            raise ValueError(f"the strategy `{name}` can't be imported: {error}") from None
-        if not callable(made):
-            raise ValueError(f"the strategy `{name}` can't be called with a space and a seed")
-        return made
-    if name not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
-        raise ValueError(
-            f"there is no strategy `{name}`; the strategies are {known}, and package.module:Name"
-        )
-    return STRATEGIES[name]
 
 
 def check_model(name: str) -> None:
@@ -312,7 +286,7 @@ def make_scorer(
     """What scores the strategy's candidates, or None; arguments as those of `tune`."""
     if model == "none" or strategy == "random":
         return None
-    # XGBoost takes a second to load, and we get here while the worker loads TVM.
+    # XGBoost takes a second to load.
     learned = import_module(".learned_scorer", __package__)
     known: dict[str, Any] = {}
     if model != "xgb":

@@ -34,7 +34,7 @@ OPTIONAL = {
 }
 # Not optional, but out of place elsewhere: `data` knows nothing of models.
 ONLY_IN = OPTIONAL | {
-    "xgboost": ("costmodel",),
+    "xgboost": ("costmodel", "search.peers.old_tvm"),
     "sklearn": ("costmodel", "search", "data.splits"),
 }
 

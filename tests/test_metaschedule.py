@@ -128,9 +128,10 @@ def test_models_by_name_object_and_path(tmp_path: Path) -> None:
     path = tmp_path / "saved.model"
     tt_ms.cost_model("xgb").save(str(path))
     here = f"{__name__}:Plain"
-    models = [tt_ms.cost_model(m) for m in ("xgb", XGBModel(), Plain(), path, str(path), here)]
+    given = ("xgb", "pretrained", XGBModel(), Plain(), path, str(path), here)
+    models = [tt_ms.cost_model(m) for m in given]
     kinds = [type(model.model).__name__ for model in models]
-    assert kinds == ["XGBModel", "XGBModel", "Plain", "XGBModel", "XGBModel", "Plain"]
+    assert kinds == ["XGBModel"] * 3 + ["Plain", "XGBModel", "XGBModel", "Plain"]
     assert all(isinstance(model, ms.cost_model.CostModel) for model in models)
 
 

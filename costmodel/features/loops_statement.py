@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...data.tir.graph import ANYTHING, COMPARISONS
 from .loops_forms import Form, Forms, key
-from .loops_json import Nodes
+from .loops_nodes import KINDS, address, callee, children, dtype, integer, item
 from .schemas import LOOP_WORK
 
 _AT = {name: i for i, name in enumerate(LOOP_WORK)}
@@ -17,6 +18,8 @@ _BITS = frozenset({f"prim.Bitwise{name}" for name in ("And", "Or", "Xor", "Not")
 _INTEGER = _BITS | {"prim.LShift", "prim.RShift"}
 # Calls that reinterpret or address but do no arithmetic.
 _FREE = frozenset({"likely", "reinterpret", "address_of", "buffer_data"})
+# What there is nothing to say of.
+_PLAIN = frozenset({"ir.IntImm", "ir.FloatImm", "ir.Var"})
 _NOTHING: Form = (0, {})
 
 
@@ -68,79 +71,76 @@ class Statement:
 
 
 class Expressions:
-    """Reads the expressions of a program, statement by statement.
+    """Reads the expressions of a function, statement by statement.
+
+    Args:
+        function: The function.
 
     Attributes:
-        nodes: The program's nodes.
         forms: The linear forms of its indices.
         buffers: Its buffers by number.
     """
 
-    def __init__(self, nodes: Nodes) -> None:
-        self.nodes = nodes
+    def __init__(self, function: Any) -> None:
         self.forms = Forms()
         self.buffers: list[Buffer] = []
-        self._kinds = nodes.kinds
-        self._data = nodes.data
-        self._params = frozenset(nodes.items(nodes.function()["params"]))
+        # All by the nodes' addresses.
+        self._params = frozenset(address(param) for param in function.params)
         self._numbers: dict[int, int] = {}
-        self._views: dict[int, tuple[int, list[Form]]] = {}
+        self._views: dict[int, tuple[Any, list[Form]]] = {}
         self._bound: dict[int, Form] = {}
         self._memo: dict[int, Form] = {}
         self._seen: set[int] = set()
         self._here: Statement | None = None
 
-    def bind(self, variable: int, form: Form) -> None:
+    def bind(self, variable: Any, form: Form) -> None:
         """Say what a variable stands for from here on."""
-        self._bound[variable] = form
+        self._bound[address(variable)] = form
         self._memo.clear()
 
-    def view(self, match: int) -> None:
+    def view(self, match: Any) -> None:
         """Let a buffer stand for a region of another one."""
-        fields = self._data[match]
-        region = self._data[fields["source"]]
-        parts = self.nodes.items(region["region"])
-        lows = [self.form(self._data[part]["min"]) for part in parts]
-        self._views[fields["buffer"]] = region["source"], lows
+        region = match.source
+        lows = [self.form(part.min) for part in region.region]
+        self._views[address(match.buffer)] = region.source, lows
 
-    def extent(self, i: int) -> int:
+    def extent(self, node: Any) -> int:
         """The value of an integer expression, or the most that it can be; 1 if nothing is known."""
-        value = self.nodes.integer(i)
+        value = integer(node)
         if value is None:
-            high = self.forms.interval(self.form(i))[1]
+            high = self.forms.interval(self.form(node))[1]
             value = int(high) if high < 2**31 else 1
         return max(value, 1)
 
     # Statements
 
-    def store(self, i: int, guards: int) -> Statement:
+    def store(self, node: Any, guards: int) -> Statement:
         """Read a `BufferStore` under so many conditions."""
-        fields = self._data[i]
         statement = self._begin(guards)
-        self._value(fields["value"])
-        indices = tuple(self.form(index) for index in self.nodes.items(fields["indices"]))
-        self._touch(fields["buffer"], indices, write=True)
-        statement.item = self.nodes.item(fields["buffer"])
+        self._value(node.value)
+        buffer = node.buffer
+        self._touch(buffer, tuple(self.form(index) for index in node.indices), write=True)
+        statement.item = item(buffer)
         self._here = None
         return statement
 
-    def call(self, i: int, guards: int, regions: list[tuple[int, bool]]) -> Statement:
+    def call(self, node: Any, guards: int, block: Any) -> Statement:
         """Read a call for its effect.
 
         Args:
-            i: The call.
+            node: The call.
             guards: Conditions that it is under.
-            regions: What its block declares to read and (True) to write, which stands for its
+            block: Its block, or None; what that declares to read and to write stands for the call's
                 accesses where none is seen.
         """
         statement = self._begin(guards)
-        self._value(i)
-        if not statement.accesses:
-            for region, write in regions:
-                self._region(region, write)
-                if write:
-                    item = self.nodes.item(self._data[region]["source"])
-                    statement.item = max(statement.item, item)
+        self._value(node)
+        if not statement.accesses and block is not None:
+            for region in block.reads:
+                self._region(region, write=False)
+            for region in block.writes:
+                self._region(region, write=True)
+                statement.item = max(statement.item, item(region.source))
         self._here = None
         return statement
 
@@ -157,25 +157,28 @@ class Expressions:
 
     # Values
 
-    def _value(self, i: int) -> None:
+    def _value(self, node: Any) -> None:
         """Count the work of an expression; what a statement uses several times is done once."""
-        kind = self._kinds[i]
-        if i in self._seen or kind in ("ir.IntImm", "ir.FloatImm", "ir.Var"):
+        kind = KINDS[type(node)]
+        if kind in _PLAIN:
             return
-        self._seen.add(i)
+        place = address(node)
+        if place in self._seen:
+            return
+        self._seen.add(place)
         if kind == "ir.TensorLoad":
-            self._load(i)
+            self._load(node)
             return
         if kind.startswith("prim.") or kind == "ir.Call":
-            self._operation(i, kind)
-        for child in self.nodes.children(i):
+            self._operation(node, kind)
+        for child in children(node):
             self._value(child)
 
-    def _operation(self, i: int, kind: str) -> None:
-        element, lanes = self.nodes.dtype(i)
+    def _operation(self, node: Any, kind: str) -> None:
+        element, lanes = dtype(node)
         number = "float" if "float" in element else "int"
         if kind in _SUMS:
-            if number == "float" and self._takes_product(i):
+            if number == "float" and self._takes_product(node):
                 # The product is a part of it, and not counted again.
                 self._count("float mad", lanes)
             else:
@@ -193,15 +196,14 @@ class Expressions:
         elif kind == "prim.Cast":
             self._count("cast", lanes)
         elif kind == "ir.Call":
-            self._called(self.nodes.callee(i), number, lanes)
+            self._called(callee(node), number, lanes)
 
-    def _takes_product(self, i: int) -> bool:
+    def _takes_product(self, node: Any) -> bool:
         """Whether an operand is a product that nothing else of the statement has used."""
-        for name in ("b", "a"):
-            part = self._data[i][name]
-            if self._kinds[part] == "prim.Mul" and part not in self._seen:
-                self._seen.add(part)
-                for child in self.nodes.children(part):
+        for part in (node.b, node.a):
+            if KINDS[type(part)] == "prim.Mul" and address(part) not in self._seen:
+                self._seen.add(address(part))
+                for child in children(part):
                     self._value(child)
                 return True
         return False
@@ -214,20 +216,17 @@ class Expressions:
 
     # Accesses
 
-    def _load(self, i: int) -> tuple[Form, ...]:
-        fields = self._data[i]
-        indices = tuple(self.form(index) for index in self.nodes.items(fields["indices"]))
-        self._touch(fields["source"], indices, write=False)
+    def _load(self, node: Any) -> tuple[Form, ...]:
+        indices = tuple(self.form(index) for index in node.indices)
+        self._touch(node.source, indices, write=False)
         return indices
 
-    def _region(self, i: int, write: bool) -> None:
-        fields = self._data[i]
+    def _region(self, region: Any, write: bool) -> None:
         indices = []
-        for part in self.nodes.items(fields["region"]):
-            low = self.form(self._data[part]["min"])
-            lanes = self._lanes(self.extent(self._data[part]["extent"]))
-            indices.append(self.forms.binary("prim.Add", low, lanes))
-        self._touch(fields["source"], tuple(indices), write)
+        for part in region.region:
+            lanes = self._lanes(self.extent(part.extent))
+            indices.append(self.forms.binary("prim.Add", self.form(part.min), lanes))
+        self._touch(region.source, tuple(indices), write)
 
     def _lanes(self, count: int) -> Form:
         """The values 0 to `count` - 1 at once."""
@@ -235,11 +234,11 @@ class Expressions:
             return _NOTHING
         return self.forms.term(f"lanes {count}", (), (0, count - 1), count)
 
-    def _touch(self, buffer: int, indices: tuple[Form, ...], write: bool) -> None:
+    def _touch(self, buffer: Any, indices: tuple[Form, ...], write: bool) -> None:
         if self._here is None:
             return
-        while buffer in self._views:
-            buffer, lows = self._views[buffer]
+        while self._views and address(buffer) in self._views:
+            buffer, lows = self._views[address(buffer)]
             # A view may leave out dimensions in front.
             more = len(lows) - len(indices)
             inner = [
@@ -256,45 +255,45 @@ class Expressions:
         access.writes += write
         self._count("stores" if write else "loads", 1)
 
-    def _number(self, buffer: int) -> int:
-        if buffer not in self._numbers:
-            self._numbers[buffer] = len(self.buffers)
-            shape = self._data[self._data[buffer]["ty"]]["shape"]
-            extents = tuple(self.extent(i) for i in self.nodes.items(shape))
-            local = buffer not in self._params
-            self.buffers.append(Buffer(extents, self.nodes.item(buffer), local))
-        return self._numbers[buffer]
+    def _number(self, buffer: Any) -> int:
+        place = address(buffer)
+        if place not in self._numbers:
+            self._numbers[place] = len(self.buffers)
+            extents = tuple(self.extent(extent) for extent in buffer.ty.shape)
+            local = place not in self._params
+            self.buffers.append(Buffer(extents, item(buffer), local))
+        return self._numbers[place]
 
     # Indices
 
-    def form(self, i: int) -> Form:
+    def form(self, node: Any) -> Form:
         """The linear form of an integer expression; loads in it count for the statement."""
-        found = self._memo.get(i)
+        kind = KINDS[type(node)]
+        if kind == "ir.IntImm":
+            return node.value, {}
+        place = address(node)
+        found = self._memo.get(place)
         if found is None:
-            found = self._memo[i] = self._form(i, self._kinds[i])
+            found = self._memo[place] = self._form(node, kind, place)
         return found
 
-    def _form(self, i: int, kind: str) -> Form:
-        if kind == "ir.IntImm":
-            return self.nodes.integer(i) or 0, {}
+    def _form(self, node: Any, kind: str, place: int) -> Form:
         if kind == "ir.Var":
-            bound = self._bound.get(i)
-            return bound if bound is not None else self.forms.term(f"variable {i}", ())
-        fields = self._data[i]
+            bound = self._bound.get(place)
+            return bound if bound is not None else self.forms.term(f"variable {place}", ())
         if kind in ("prim.Cast", "prim.Broadcast"):
-            return self.form(fields["value"])
+            return self.form(node.value)
         if kind == "ir.TensorLoad":
-            return self.forms.term(f"element of {fields['source']}", self._load(i))
+            return self.forms.term(f"element of {address(node.source)}", self._load(node))
         if kind == "prim.Ramp":
-            lanes = self._lanes(self.extent(fields["lanes"]))
-            steps = self.forms.binary("prim.Mul", lanes, self.form(fields["stride"]))
-            return self.forms.binary("prim.Add", self.form(fields["base"]), steps)
-        if isinstance(fields, dict) and "a" in fields and "b" in fields:
-            return self.forms.binary(kind, self.form(fields["a"]), self.form(fields["b"]))
+            lanes = self._lanes(self.extent(node.lanes))
+            steps = self.forms.binary("prim.Mul", lanes, self.form(node.stride))
+            return self.forms.binary("prim.Add", self.form(node.base), steps)
         if kind == "ir.Call":
-            args = self.nodes.items(fields["args"])
-            if self.nodes.callee(i) == "likely":
-                return self.form(args[0])
-            return self.forms.term(f"call {fields['op']}", tuple(self.form(a) for a in args))
-        parts = tuple(self.form(child) for child in self.nodes.children(i))
-        return self.forms.term(kind, parts, ANYTHING)
+            if callee(node) == "likely":
+                return self.form(node.args[0])
+            parts = tuple(self.form(argument) for argument in node.args)
+            return self.forms.term(f"call {address(node.op)}", parts)
+        if kind.startswith("prim.") and hasattr(node, "a") and hasattr(node, "b"):
+            return self.forms.binary(kind, self.form(node.a), self.form(node.b))
+        return self.forms.term(kind, tuple(self.form(child) for child in children(node)), ANYTHING)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...data.tir.graph import deep_recursion
-from .loops_json import Nodes
+from .loops_nodes import KINDS, children, function, integer, mapping, text
 from .loops_statement import Expressions, Statement
 
 SERIAL, PARALLEL, VECTORISED, UNROLLED = range(4)  # TVM's numbers of the kinds of loop
@@ -27,14 +28,14 @@ class Scope(NamedTuple):
         limit: Steps up to which loops are unrolled.
         explicit: Whether TVM unrolls them itself, and does not leave it to LLVM.
         guards: Conditions that it is under.
-        regions: What the block around it declares to read and (True) to write.
+        block: The block around it, or None.
     """
 
     parent: int = -1
     limit: int = 0
     explicit: bool = False
     guards: int = 0
-    regions: tuple[tuple[int, bool], ...] = ()
+    block: Any = None
 
 
 @dataclass
@@ -94,108 +95,102 @@ class Tree:
 
     def __init__(self, mod: Any) -> None:
         self.nodes: list[TreeNode] = []
-        self._json = Nodes(mod)
-        self._kinds = self._json.kinds
-        self._data = self._json.data
-        self.expressions = Expressions(self._json)
+        found = function(mod)
+        self.expressions = Expressions(found)
         with deep_recursion():
-            self._run(self._json.function()["body"], Scope())
+            self._run(found.body, Scope())
 
-    def _run(self, i: int, scope: Scope) -> Steps:
-        kind, data = self._kinds[i], self._data[i]
+    def _run(self, node: Any, scope: Scope) -> Steps:
+        kind = KINDS[type(node)]
         if kind == "tirx.For":
-            return self._loop(data, scope)
+            return self._loop(node, scope)
         if kind == "s_tir.SBlockRealize":
-            if self._json.integer(data["predicate"]) != 1:
+            if integer(node.predicate) != 1:
                 scope = scope._replace(guards=scope.guards + 1)
-            return self._block(data["block"], self._json.items(data["iter_values"]), scope)
+            return self._block(node.block, node.iter_values, scope)
         if kind == "s_tir.SBlock":
-            return self._block(i, [], scope)
+            return self._block(node, (), scope)
         if kind == "tirx.BufferStore":
-            return self._leaf(self.expressions.store(i, scope.guards), scope)
+            return self._leaf(self.expressions.store(node, scope.guards), scope)
         if kind == "tirx.Evaluate":
-            return self._evaluate(data["value"], scope)
+            return self._evaluate(node.value, scope)
         if kind == "tirx.Bind":
-            self.expressions.bind(data["var"], self.expressions.form(data["value"]))
+            self.expressions.bind(node.var, self.expressions.form(node.value))
             return Steps()
         if kind == "tirx.IfThenElse":
             scope = scope._replace(guards=scope.guards + 1)
         elif kind == "tirx.AttrStmt":
-            name = self._json.text(data["attr_key"])
-            scope = self._noted(scope, {name: data["value"]})
-        return self._sequence(i, scope)
+            scope = self._noted(scope, {text(node.attr_key): node.value})
+        return self._sequence(node, scope)
 
-    def _sequence(self, i: int, scope: Scope) -> Steps:
+    def _sequence(self, node: Any, scope: Scope) -> Steps:
         """What runs in a node of any other kind, one after the other."""
         steps = Steps()
-        for child in self._json.children(i):
-            if self._kinds[child] == "ffi.Array":
+        for child in children(node):
+            kind = KINDS[type(child)]
+            if kind == "ffi.Array":
                 steps = _beside(steps, self._sequence(child, scope))
-            elif self._kinds[child].startswith(("tirx.", "s_tir.")):
+            elif kind.startswith(("tirx.", "s_tir.")):
                 steps = _beside(steps, self._run(child, scope))
         return steps
 
-    def _noted(self, scope: Scope, notes: dict[str, int]) -> Scope:
+    def _noted(self, scope: Scope, notes: dict[str, Any]) -> Scope:
         """The scope under the pragmas among some annotations."""
         if _LIMIT in notes:
-            scope = scope._replace(limit=self._json.integer(notes[_LIMIT]) or 0)
+            scope = scope._replace(limit=integer(notes[_LIMIT]) or 0)
         if _EXPLICIT in notes:
-            scope = scope._replace(explicit=bool(self._json.integer(notes[_EXPLICIT])))
+            scope = scope._replace(explicit=bool(integer(notes[_EXPLICIT])))
         return scope
 
-    def _loop(self, data: dict[str, Any], scope: Scope) -> Steps:
-        notes = self._json.mapping(data["annotations"])
+    def _loop(self, loop: Any, scope: Scope) -> Steps:
+        notes = mapping(loop.annotations)
         scope = self._noted(scope, notes)
-        low = self.expressions.form(data["min"])
-        length = self.expressions.extent(data["extent"])
+        low = self.expressions.form(loop.min)
+        length = self.expressions.extent(loop.extent)
         if length == 1:
-            self.expressions.bind(data["loop_var"], low)
-            return self._run(data["body"], scope)
+            self.expressions.bind(loop.loop_var, low)
+            return self._run(loop.body, scope)
         number = len(self.nodes)
         start = self.expressions.forms.interval(low)[0]
         node = TreeNode(
             scope.parent,
             scope.limit,
             scope.explicit,
-            kind=data["kind"],
+            kind=loop.kind,
             length=length,
             low=int(start) if abs(start) < 2**31 else 0,
             partitioned=_PARTITION in notes,
         )
         self.nodes.append(node)
         form = self.expressions.forms.loop(number, node.low, length)
-        self.expressions.bind(data["loop_var"], form)
-        return _around(node, self._run(data["body"], scope._replace(parent=number)))
+        self.expressions.bind(loop.loop_var, form)
+        return _around(node, self._run(loop.body, scope._replace(parent=number)))
 
-    def _block(self, i: int, values: list[int], scope: Scope) -> Steps:
-        data = self._data[i]
-        scope = self._noted(scope, self._json.mapping(data["annotations"]))
-        axes = [self._data[axis] for axis in self._json.items(data["iter_vars"])]
+    def _block(self, block: Any, values: Iterable[Any], scope: Scope) -> Steps:
+        scope = self._noted(scope, mapping(block.annotations))
         forms = [self.expressions.form(value) for value in values]
-        for axis, form in zip(axes, forms, strict=False):
-            self.expressions.bind(axis["var"], form)
+        for axis, form in zip(block.iter_vars, forms, strict=False):
+            self.expressions.bind(axis.var, form)
+            reduction = axis.iter_type == _REDUCTION
             for loop in self.expressions.forms.loops(form):
-                self.nodes[loop].reduction |= axis["iter_type"] == _REDUCTION
-                self.nodes[loop].spatial |= axis["iter_type"] != _REDUCTION
-        for match in self._json.items(data["match_buffers"]):
+                self.nodes[loop].reduction |= reduction
+                self.nodes[loop].spatial |= not reduction
+        for match in block.match_buffers:
             self.expressions.view(match)
-        reads, writes = self._json.items(data["reads"]), self._json.items(data["writes"])
-        regions = [(region, False) for region in reads] + [(region, True) for region in writes]
-        scope = scope._replace(regions=tuple(regions))
+        scope = scope._replace(block=block)
         steps = Steps()
-        if self._kinds[data["init"]] != "None":
-            steps = self._run(data["init"], scope._replace(guards=scope.guards + 1))
-        return _beside(steps, self._run(data["body"], scope))
+        if block.init is not None:
+            steps = self._run(block.init, scope._replace(guards=scope.guards + 1))
+        return _beside(steps, self._run(block.body, scope))
 
     def _leaf(self, statement: Statement, scope: Scope) -> Steps:
         self.nodes.append(TreeNode(scope.parent, scope.limit, scope.explicit, statement))
         return Steps(1)
 
-    def _evaluate(self, value: int, scope: Scope) -> Steps:
-        if self._kinds[value] != "ir.Call":
+    def _evaluate(self, value: Any, scope: Scope) -> Steps:
+        if KINDS[type(value)] != "ir.Call":
             return Steps()
-        statement = self.expressions.call(value, scope.guards, list(scope.regions))
-        return self._leaf(statement, scope)
+        return self._leaf(self.expressions.call(value, scope.guards, scope.block), scope)
 
 
 def _beside(a: Steps, b: Steps) -> Steps:

@@ -10,6 +10,7 @@ import numpy as np
 from .defaults import vector_axis
 from .legality import MAX_LANES, closing, problem, stage_ceiling
 from .nest import INLINED, Frame, Loop, Nest, canonical, initial, round_up
+from .vectors import is_good, longest
 
 # Vectors that the register tile of a draw may hold: 32 registers, and some spilling.
 _REGISTERS = 40
@@ -82,7 +83,11 @@ class _Draw:
             axis = self._pick(spatial)
         native = frame.native
         lanes = self._pick((native, native, 2 * native, 4 * native, max(2, native // 2)))
-        return [self._take(axis, min(lanes, MAX_LANES))._replace(mark="vectorize")]
+        lanes = min(lanes, self.left[axis], MAX_LANES)
+        if frame.reduces:
+            lanes = longest(lanes, native)
+        sizes = [d for d in range(1, lanes + 1) if is_good(d, native) or not frame.reduces]
+        return [self._take(axis, lanes, sizes)._replace(mark="vectorize")]
 
     def _divisors(self, axis: int) -> list[int]:
         """Proper divisors that make a vector."""
@@ -107,12 +112,12 @@ class _Draw:
                 break
         return rows
 
-    def _take(self, axis: int, wanted: int) -> Loop:
-        """A part of what is left of an axis, near the size wanted."""
+    def _take(self, axis: int, wanted: int, sizes: Sequence[int] = ()) -> Loop:
+        """A part of what is left of an axis, near the size wanted; one of the sizes, if given."""
         left = self.left[axis]
         size = min(wanted, left)
         if self.smooth or left < 2 * size:
-            divisors = [d for d in range(1, size + 1) if left % d == 0]
+            divisors = [d for d in sizes or range(1, size + 1) if left % d == 0]
             near = divisors[-1]
             # A prime extent has no better divisor: leave a ragged loop rather than none.
             size = near if near * 3 >= size or self.factored is not None else size

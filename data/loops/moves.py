@@ -9,9 +9,10 @@ import numpy as np
 
 from .legality import MAX_LEVELS, closing, problem, stage_ceiling
 from .nest import INLINED, Loop, Mark, Nest, canonical, drop_units, round_up
+from .vectors import is_good, lanes_of
 
-# Attempts at a random move before every step is looked at.
-_ATTEMPTS = 24
+# Attempts at a random move before a nest is taken to have none.
+_ATTEMPTS = 48
 _SIZES = (2, 3, 4, 6, 7, 8, 12, 14, 16, 24, 32, 48, 64, 128)
 
 
@@ -31,8 +32,11 @@ def neighbour(nest: Nest, rng: np.random.Generator) -> Nest:
 
 
 def settle(nest: Nest) -> Nest:
-    """The nest with the parallel loops, the tile and the producers moved to where they can be."""
-    nest = _without_ragged_band(nest)
+    """The nest with the parallel loops, the tile and the producers moved to where they can be.
+
+    A vector of sums gets a good length (see `vectors`).
+    """
+    nest = _without_ragged_band(_with_good_vector(nest))
     tile = nest.tile
     if tile is not None:
         vector = nest.vector is not None
@@ -44,6 +48,24 @@ def settle(nest: Nest) -> Nest:
         inside = stage > 0 and low <= ceiling
         stages.append(min(max(stage, low), ceiling) if inside else min(stage, 0))
     return replace(nest, tile=tile, stages=tuple(stages))
+
+
+def _with_good_vector(nest: Nest) -> Nest:
+    vector, frame = nest.vector, nest.frame
+    if vector is None or not frame.reduces or is_good(vector.extent, frame.native):
+        return nest
+    if vector.axis == frame.partial_axis or not nest.contiguous(vector.axis):
+        return nest
+    lanes, level = lanes_of(vector.extent, frame.native), len(nest.loops) - 1
+    if any(loop.axis == vector.axis for loop in nest.loops[:level]):
+        return _with_extent(nest, level, lanes)
+    outer = Loop(vector.axis, -(-vector.extent // lanes))
+    return replace(
+        nest,
+        loops=(*nest.loops[:level], outer, vector._replace(extent=lanes)),
+        tile=None if nest.tile is None else nest.tile + (nest.tile > level),
+        stages=tuple(stage + (stage > level) for stage in nest.stages),
+    )
 
 
 def _without_ragged_band(nest: Nest) -> Nest:

@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import tempfile
 import weakref
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,16 +24,22 @@ import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.utils import shash2hex
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from ..build import Builder, Built
 from ..host import usable_cpus
 from ..pool import WorkerServer
+from ..pool_start import end_early, start_early
 from ..record import FAILURES, Failure
 from ..target import TargetError, cpu_target, num_cores, target_string
 from ..tir.analysis import Argument, analyse, total_bytes
 from ..tir.inputs import make_input
 from ..worker import Artifact, Program
+
+# Seconds that compiling took, by the program's hash: MetaSchedule's results have no room for it.
+_COMPILE_S: OrderedDict[str, float] = OrderedDict()
+_REMEMBERED = 1024
 
 # As many compiled programs wait in a worker each, some 30 MB; further ones wait in their file.
 MOST_HELD = 64
@@ -165,6 +172,7 @@ class Shelf:
                 program.built.close()
         self.programs.clear()
         self.workers.close()
+        end_early()
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
             self._root = None
@@ -193,6 +201,7 @@ class WorkerBuilder(PyBuilder):
         super().__init__()
         self.prepacked = prepacked
         self._shelf = Shelf(Workers(jobs, memory_bytes))
+        start_early()  # it loads TVM while MetaSchedule makes the design space
         # Also runs when Python ends.
         self._finalizer = weakref.finalize(self, self._shelf.close)
 
@@ -231,7 +240,9 @@ class WorkerBuilder(PyBuilder):
                 groups.setdefault(task, {})[index] = program
         for task, programs in groups.items():
             for wave in waves(list(programs)):
-                results.update(self._build(task, {index: programs[index] for index in wave}))
+                for index, result, compile_s in self._build(task, programs, wave):
+                    results[index] = result
+                    _remember(shash2hex(build_inputs[index].mod), compile_s)
         return [results[index] for index in range(len(build_inputs))]
 
     def _prepare(self, item: Any, tasks: dict[tuple[str, str], Task]) -> tuple[Task, Program]:
@@ -255,18 +266,21 @@ class WorkerBuilder(PyBuilder):
         saved = tvm.ir.save_json(mod)
         return task, Program(saved, text, task.inputs, memory, self._shelf.new_path())
 
-    def _build(self, task: Task, programs: dict[int, Program]) -> Iterator[tuple[int, Any]]:
-        """Compile programs of one task; the results by number."""
+    def _build(
+        self, task: Task, programs: dict[int, Program], wave: Sequence[int]
+    ) -> Iterator[tuple[int, Any, float]]:
+        """Compile programs of one task: their numbers, results and seconds."""
         task.send_inputs()
-        built = task.builder.build(list(programs.values()))
-        for (index, program), item in zip(programs.items(), built, strict=True):
+        built = task.builder.build([programs[index] for index in wave])
+        for index, item in zip(wave, built, strict=True):
+            program = programs[index]
             if item.failure is None:
                 artifact = Artifact(program.artifact, program.inputs, program.memory_bytes)
                 self._shelf.put(task, artifact, item)
-                yield index, BuilderResult(program.artifact, None)
+                yield index, BuilderResult(program.artifact, None), item.compile_s
             else:
                 shutil.rmtree(Path(program.artifact).parent, ignore_errors=True)
-                yield index, failed(item.failure, item.detail)
+                yield index, failed(item.failure, item.detail), item.compile_s
 
 
 def builder(
@@ -289,6 +303,21 @@ def builder(
         ValueError: a number is not positive.
     """
     return WorkerBuilder(jobs, memory_bytes, prepacked)
+
+
+def compile_seconds(program: str) -> float:
+    """How long a builder of this process took for a program, or 0 if that is not known.
+
+    Args:
+        program: The hash of its scheduled module (MetaSchedule's `shash2hex`).
+    """
+    return _COMPILE_S.get(program, 0.0)
+
+
+def _remember(program: str, compile_s: float) -> None:
+    _COMPILE_S[program] = compile_s
+    while len(_COMPILE_S) > _REMEMBERED:
+        _COMPILE_S.popitem(last=False)
 
 
 def waves(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -325,4 +354,4 @@ def _last_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:500]
 
 
-__all__ = ["builder", "failure_of"]
+__all__ = ["builder", "compile_seconds", "failure_of"]

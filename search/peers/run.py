@@ -52,6 +52,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         model=job["model"],
         space=job["space"],
         acquisition=job["acquisition"],
+        policy=job.get("policy"),
         batch=job["batch"],
         seed=seed,
         target=target,

@@ -21,15 +21,17 @@ from gymnasium.spaces import Discrete
 
 from ...data.candidate import Candidate, InvalidCandidate
 from ...data.loop_space import LoopSpace
-from ...data.loops.legality import MAX_LANES, closing
+from ...data.loops.legality import MAX_LEVELS, MAX_RAGGED, closing
 from ...data.loops.nest import Nest, canonical
 from ...data.loops.points import to_point
 from ...data.loops.steps import Step, apply_step
+from ...data.loops.vectors import lanes_of
 from ...data.space import Scheduled
 from ...data.target import num_cores
 from ...data.workload import Workload, WorkloadError
 from .observe import Kind, Observation, View, make_observer
-from .reward import Pay, Spaces, Speed, TuningEnv
+from .speed import Speed
+from .tuning_env import Pay, Spaces, TuningEnv
 
 # A parallel loop costs as much to start as some thousand iterations, and this many pieces are
 # enough for any number of cores here.
@@ -81,21 +83,9 @@ def _vector(nest: Nest) -> Nest:
     if not nest.loops or nest.loops[-1].mark or not nest.contiguous(nest.loops[-1].axis):
         return nest
     extent = nest.loops[-1].extent
-    lanes = _lanes(extent, nest.frame.native)
+    lanes = lanes_of(extent, nest.frame.native)
     split = attempt(nest, ("split", len(nest.loops) - 1, lanes)) if lanes < extent else nest
     return nest if split is None else attempt(split, ("vectorize",)) or nest
-
-
-def _lanes(extent: int, native: int) -> int:
-    """How long a vector to make of a loop: one, two or four native ones, or less than one.
-
-    LLVM makes single elements of most others. Register tiles of eight rows, with 96x240x128: 56 to
-    66 GFLOP/s with vectors of 16 and 32 elements, 3 to 6 with 30 and 48; with 96x100x128: 103 to
-    109 with 16 and 32, the last one cut short, and 5 to 12 with 20 and 50, which are divisors.
-    """
-    if extent <= native or extent in (2 * native, 4 * native):
-        return extent
-    return 2 * native if extent % (2 * native) == 0 and 2 * native <= MAX_LANES else native
 
 
 def _tile(nest: Nest) -> Nest:
@@ -295,7 +285,25 @@ class CursorEnv(LoopEnv):
         return state.left == 0
 
     def _legal(self) -> npt.NDArray[np.bool_]:
-        return np.array([self._next(action) is not None for action in range(len(ACTIONS))])
+        """The mask, without a look at the nests: they have neither marks nor places here.
+
+        Then all that can be wrong with a nest are too many loops, or too many ragged axes.
+        """
+        state: CursorState = self._state
+        loops, cursor = state.nest.loops, state.cursor
+        axis, extent, _ = loops[cursor]
+        up, down = cursor > 0, cursor + 1 < len(loops)
+        own = [level for level, loop in enumerate(loops) if loop.axis == axis]
+        room = len(loops) < self.max_loops and len(own) < MAX_LEVELS
+        uneven = own[0] == cursor and self._may_be_ragged(axis)
+        mask = [up, down, up and loops[cursor - 1].axis != axis]
+        mask.append(down and loops[cursor + 1].axis != axis)
+        mask += [room and f < extent and (uneven or extent % f == 0) for f in FACTORS]
+        return np.array([*mask, True])
+
+    def _may_be_ragged(self, axis: int) -> bool:
+        ragged = self._state.nest.ragged()
+        return axis in ragged or len(ragged) < MAX_RAGGED
 
     def _observe(self) -> Observation:
         state: CursorState = self._state

@@ -23,7 +23,8 @@ from ...data.sketch import Category, Decision, Location, Tile
 from ...data.sketch_space import SketchSpace
 from ...data.space import Scheduled
 from ...data.workload import Workload, WorkloadError
-from .reward import Pay, Spaces, Speed, TuningEnv
+from .speed import Speed
+from .tuning_env import Pay, Spaces, TuningEnv
 
 MOVES = (-1, 0, 1)
 """What the three values of a knob's action do."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -126,7 +127,8 @@ class FlatObserver:
         seen: Row = np.zeros(self.space.shape, dtype=np.float32)
         flags, strides = _loops(view), _strides(view.nest)
         share = 1.0 / max(1, len(view.nest.frame.accesses))
-        for level, (row, moved) in enumerate(zip(flags, strides, strict=True)):
+        rows: list[float] = []
+        for row, moved in zip(flags, strides, strict=True):
             histogram = [0.0] * (width - len(row))
             for access, stride in zip(view.nest.frame.accesses, moved, strict=True):
                 if stride is None:
@@ -135,7 +137,8 @@ class FlatObserver:
                 histogram[_BIN - len(row) + min(stride.bit_length(), _BINS - 1)] += share
                 if access.write and stride == 1:
                     histogram[_OUTPUT - len(row)] = 1.0
-            seen[level * width : (level + 1) * width] = row + histogram
+            rows += row + histogram
+        seen[: len(rows)] = rows
         rest = _globals(view.nest, self.max_loops, view.extras)
         seen[self.max_loops * width :] = rest
         # Shares of a third add up to a little more than 1.
@@ -193,16 +196,17 @@ class GraphObserver:
         }
         accesses = view.nest.frame.accesses
         kept = [*range(min(len(accesses), self.shape.accesses) - 1), len(accesses) - 1]
-        width, columns = len(LOOP_COLUMNS), len(EDGE_COLUMNS)
-        for level, row in enumerate(_loops(view)):
-            parts["loops"][level * width : (level + 1) * width] = row
-        for number, at in enumerate(kept):
-            start = number * len(ACCESS_COLUMNS)
-            parts["accesses"][start : start + len(ACCESS_COLUMNS)] = _access(view.nest, at)
-        for level, moved in enumerate(_strides(view.nest)):
-            start = level * self.shape.accesses * columns
-            edges = [number for at in kept for number in _edge(moved[at])]
-            parts["edges"][start : start + len(edges)] = edges
+        rest = [0.0] * ((self.shape.accesses - len(kept)) * len(EDGE_COLUMNS))
+        loops = [number for row in _loops(view) for number in row]
+        described = [number for at in kept for number in _access(view.nest, at)]
+        edges: list[float] = []
+        for moved in _strides(view.nest):
+            for at in kept:
+                edges += _edge(moved[at])
+            edges += rest
+        parts["loops"][: len(loops)] = loops
+        parts["accesses"][: len(described)] = described
+        parts["edges"][: len(edges)] = edges
         parts["globals"][:] = _globals(view.nest, self.shape.loops, view.extras)
         return parts
 
@@ -285,6 +289,7 @@ def _strides(nest: Nest) -> list[list[int | None]]:
     return rows[::-1]
 
 
+@cache
 def _edge(stride: int | None) -> tuple[float, ...]:
     if stride is None:
         return 1.0, 0.0, 0.0, 1.0

@@ -34,7 +34,8 @@ from ...data.loops.nest import Loop, Mark, Nest
 from ...data.loops.steps import Step
 from .cursor_env import LoopEnv, attempt, innermost_tile
 from .observe import Kind, Observation, View
-from .reward import Pay, Spaces, Speed
+from .speed import Speed
+from .tuning_env import Pay, Spaces
 
 Interchange = Literal["pointers", "permutations", "swaps"]
 
@@ -51,6 +52,31 @@ PHASES = ("choose", "tile", "tile_parallel", "interchange", "factor", "unroll")
 """What an action is asked for: a transformation, or a parameter of one."""
 
 _FARTHEST_SWAP = 3
+# The group of actions of each interchange.
+_ORDERED_BY = {"pointers": "pointer", "permutations": "permutation", "swaps": "swap"}
+
+
+def action_groups(interchange: str, max_loops: int, most_permuted: int) -> dict[str, range]:
+    """The groups of actions, and where each lies among them all; arguments as `TransformEnv`'s.
+
+    Raises:
+        ValueError: there is no such interchange.
+    """
+    if interchange not in _ORDERED_BY:
+        raise ValueError(f"an interchange is by {', '.join(_ORDERED_BY)}, not {interchange!r}")
+    sizes = {
+        "transformation": len(TRANSFORMATIONS),
+        "size": len(SIZES),
+        "pointer": max_loops,
+        "permutation": math.factorial(most_permuted),
+        "swap": max_loops * _FARTHEST_SWAP,
+    }
+    groups: dict[str, range] = {}
+    start = 0
+    for group in dict.fromkeys(("transformation", "size", "pointer", _ORDERED_BY[interchange])):
+        groups[group] = range(start, start + sizes[group])
+        start += sizes[group]
+    return groups
 
 
 class TransformState(NamedTuple):
@@ -130,24 +156,9 @@ class TransformEnv(LoopEnv):
         self.horizon = horizon
         self.interchange = interchange
         self.most_permuted = most_permuted
-        sizes = {
-            "transformation": len(TRANSFORMATIONS),
-            "size": len(SIZES),
-            "pointer": max_loops,
-            "permutation": math.factorial(most_permuted),
-            "swap": max_loops * _FARTHEST_SWAP,
-        }
-        kept = {"pointers": "pointer", "permutations": "permutation", "swaps": "swap"}
-        if interchange not in kept:
-            raise ValueError(f"an interchange is by {', '.join(kept)}, not {interchange!r}")
-        self._ordering = kept[interchange]
-        self.groups: dict[str, range] = {}
-        start = 0
-        for group in ("transformation", "size", "pointer", self._ordering):
-            if group not in self.groups:
-                self.groups[group] = range(start, start + sizes[group])
-                start += sizes[group]
-        self.action_space = Discrete(start)
+        self.groups = action_groups(interchange, max_loops, most_permuted)
+        self._ordering = _ORDERED_BY[interchange]
+        self.action_space = Discrete(sum(map(len, self.groups.values())))
         self._choices: dict[str, Callable[[TransformState], TransformState | None]] = {
             "stop": lambda state: state._replace(left=0),
             "tile": self._begin,

@@ -16,6 +16,7 @@ from tensortune.data.replay import ReplayMeasurer
 from tensortune.data.space import Scheduled
 from tensortune.search.annealing import SimulatedAnnealing
 from tensortune.search.base import Score, Strategy, Trial
+from tensortune.search.beam import BeamSearch
 from tensortune.search.evolution import Evolution
 from tensortune.search.random_search import RandomSearch
 from tensortune.search.tuner import Budget, Tuner
@@ -49,6 +50,18 @@ CASES = {
             "steps": 5,
             "start_temperature": 0.01,
             "patience": 1,
+            "measured": 0.0,
+            "guesses": 100,
+            "wide": 0.0,
+            "start": (Candidate(SyntheticSpace.name, (4, 5, 3, 3, 1, 2)),),
+        },
+    ),
+    "beam": StrategyCase(
+        BeamSearch,
+        options={
+            "width": 5,
+            "branching": 2,
+            "depth": 2,
             "measured": 0.0,
             "guesses": 100,
             "wide": 0.0,

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from tensortune.costmodel import pretrained
 from tensortune.costmodel.base import FeatureSchema, ModelFileError, Samples
+from tensortune.costmodel.features import loops, relations, statements
 from tensortune.costmodel.features.schemas import STATEMENTS
 from tensortune.costmodel.metaschedule import (
     MetaScheduleModel,
@@ -20,9 +23,12 @@ from tensortune.costmodel.metaschedule import (
     ours,
 )
 from tensortune.costmodel.metrics import pairwise_accuracy
+from tensortune.costmodel.priors import kinds_of
 from tensortune.costmodel.validity import ValidityModel
 from tensortune.costmodel.xgb import XGBModel
+from tensortune.data.candidate import Candidate
 from tensortune.data.sketch_space import SketchSpace, tune_context
+from tensortune.data.space import Scheduled
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import workload
 
@@ -174,6 +180,62 @@ def test_a_model_file_of_ours_is_the_trained_model(tmp_path: Path) -> None:
     model = MetaScheduleModel(XGBModel())
     model.load(str(tmp_path / "xgb"))
     assert accuracy(model) > 0.75
+
+
+def test_what_the_pretrained_models_know_counts_from_the_first_program(tmp_path: Path) -> None:
+    """A model on other features than statements does; it is saved with what was learnt."""
+    found = pretrained.load()
+    assert "relations" in kinds_of(found.verify)
+    candidates, _ = programs()
+
+    def made() -> Any:
+        return MetaScheduleModel(XGBModel(), 3, priors=[found.verify], draft_prior=found.draft)
+
+    model = made()
+    assert model.informed(context_of().mod)
+    scores = model.predict(context_of(), candidates)
+    assert np.ptp(scores) > 0.1
+    # In the order of the model itself, as long as nothing else is known.
+    kinds = {
+        "statements": statements.samples(scheduled(), TARGET),
+        "relations": relations.of(loops.samples(scheduled(), TARGET)),
+    }
+    np.testing.assert_array_equal(np.argsort(scores), np.argsort(found.verify.predict(kinds)))
+    taught(model)
+    assert accuracy(model) > 0.75
+    model.save(str(tmp_path / "model"))
+    again = MetaScheduleModel(XGBModel(), 3)
+    again.load(str(tmp_path / "model"))
+    assert again.draft_prior is not None and len(again.priors) == 1
+    assert (held_out(again)[0] == held_out(model)[0]).all()
+
+
+def scheduled() -> list[Scheduled]:
+    return [
+        Scheduled(Candidate("x", (i,)), one.sch.mod, None) for i, one in enumerate(programs()[0])
+    ]
+
+
+def test_what_was_scored_for_a_strategy_is_learnt_as_anything_else() -> None:
+    found = pretrained.load()
+    results = []
+    for ahead in (False, True):
+        model = MetaScheduleModel(XGBModel(), 3, priors=[found.verify])
+        if ahead:
+            by_hash = {shash2hex(one.mod): one for one in scheduled()}
+            model.score(context_of().mod, TARGET, by_hash)
+        results.append(held_out(taught(model))[0])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("name", ["verify", "draft"])
+def test_a_model_file_of_any_features_of_programs_is_taken(name: str) -> None:
+    model = MetaScheduleModel(XGBModel())
+    model.load(str(pretrained.path(name)))
+    assert (len(model.priors), model.draft_prior is not None) == {
+        "verify": (1, False),
+        "draft": (0, True),
+    }[name]
 
 
 def test_a_file_of_something_else_is_refused_and_changes_nothing(tmp_path: Path) -> None:

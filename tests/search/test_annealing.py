@@ -87,9 +87,9 @@ def warm(strategy: SimulatedAnnealing) -> SimulatedAnnealing:
     return strategy
 
 
-def anneal(**options: float) -> SimulatedAnnealing:
+def anneal(**options: float | tuple[Candidate, ...]) -> SimulatedAnnealing:
     """With nothing but the walk."""
-    options = {"guesses": 0, "wide": 0.0} | options
+    options = {"guesses": 0, "wide": 0.0, **options}
     return SimulatedAnnealing(Line(), 0, **options)  # type: ignore[arg-type]
 
 
@@ -151,6 +151,26 @@ def test_none_need_start_there() -> None:
     strategy = warm(anneal(steps=20, measured=0.0, chains=8))
     strategy.tell([told(700, 1e-9)])
     assert max(at(c) for c in strategy.ask(8, Counter())) < 200
+
+
+def test_candidates_from_elsewhere_come_first() -> None:
+    strategy = anneal(steps=20, measured=0.0, chains=8, start=(point(600), point(500)))
+    asked = [at(c) for c in strategy.ask(4, lambda c: np.zeros(len(c)))]
+    assert asked[:2] == [600, 500]
+    assert max(asked[2:]) < 100
+
+
+def test_the_first_walk_starts_from_them_and_goes_on() -> None:
+    strategy = warm(anneal(steps=20, measured=0.0, chains=8, start=(point(600),)))
+    first, second = (max(map(at, strategy.ask(4, Counter()))) for _ in range(2))
+    assert 600 < first < second < 650
+
+
+def test_where_walks_begin_is_not_what_counts_as_random() -> None:
+    """Differences of scores are measured by those of random candidates."""
+    far = tuple(point(900 + i) for i in range(32))
+    strategy = warm(anneal(start=far))
+    assert max(at(c) for c in strategy._yardstick) < 100
 
 
 def test_random_ones_fill_what_the_walk_does_not_find() -> None:

@@ -1,16 +1,22 @@
 """Comparisons: equals come out equal, the handicapped behind, and nothing runs twice."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from tensortune.data.workload import workload
-from tensortune.search import compare as module
 from tensortune.search.compare import Entrant, compare
 from tensortune.search.compare_stats import summarise, tables
+from tensortune.search.peers import references
 
 SMALL = workload("matmul", 32, 32, 32)
 
@@ -77,6 +83,7 @@ def test_a_failed_run_is_listed_and_left_out() -> None:
         ("half=random:trials=32", Entrant("half", "random", trials=32)),
         ("a8=annealing:batch=8:model=none", Entrant("a8", "annealing", "none", batch=8)),
         ("metaschedule-fast", Entrant("metaschedule-fast", "metaschedule-fast")),
+        ("metaschedule:seeds=1", Entrant("metaschedule", "metaschedule", seeds=1)),
     ],
 )
 def test_entrants_are_read(text: str, entrant: Entrant) -> None:
@@ -88,6 +95,7 @@ def test_entrants_are_read(text: str, entrant: Entrant) -> None:
     [
         ("guess", "metaschedule-fast"),
         ("annealing:trials=0", "trials=N"),
+        ("annealing:seeds=0,1", "seeds=N"),
         ("annealing:model=guess", "xgb"),
         ("annealing:speed=9", "none of"),
         ("metaschedule:batch=4", "takes no batch"),
@@ -107,33 +115,165 @@ def test_one_label_twice_is_refused(tmp_path: Path) -> None:
         compare([SMALL], twins, out=tmp_path)
 
 
+# A strategy that ends its process while there is a file `broken` beside it.
+BROKEN = """
+import os, signal
+from pathlib import Path
+from tensortune.search.random_search import RandomSearch
+
+class Broken(RandomSearch):
+    def ask(self, n, score):
+        if Path(__file__).with_name("broken").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().ask(n, score)
+"""
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes the strategy `own_broken:Broken` crash as long as it is there."""
+    (tmp_path / "own_broken.py").write_text(BROKEN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "broken").touch()
+    return tmp_path / "broken"
+
+
 @pytest.mark.slow
-def test_a_comparison_resumes_and_survives_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_comparison_survives_a_crash_and_grows(
+    tmp_path: Path, broken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    entrants = [
-        Entrant("random", "random"),
-        Entrant("annealing", "annealing"),
-        Entrant("metaschedule-fast", "metaschedule-fast"),
-    ]
+    # torch takes seconds to load in each of the timings, which are many here.
+    monkeypatch.setattr(references, "TORCH_OPERATORS", frozenset())
     said: list[str] = []
-    arguments: dict[str, Any] = {"trials": 6, "out": tmp_path, "say": said.append}
-    real = module._run_process
+    out = tmp_path / "comparison"
+    random, own = Entrant("random", "random", "none"), Entrant("own", "own_broken:Broken", "none")
 
-    def crash_once(folder: Path, threads: int) -> str | None:
-        return "exit code 1: boom" if "annealing-0" in folder.name else real(folder, threads)
+    def again(workloads: list[Any], entrants: list[Entrant], seeds: Any) -> Any:
+        said.clear()
+        return compare(workloads, entrants, seeds=seeds, trials=4, out=out, say=said.append)
 
-    monkeypatch.setattr(module, "_run_process", crash_once)
-    first = compare([SMALL], entrants, seeds=1, **arguments)
-    assert [cell["label"] for cell in first["left_out"]] == ["annealing"]
-    assert any("boom" in line for line in said)
-    monkeypatch.setattr(module, "_run_process", real)
-    said.clear()
-    second = compare([SMALL], entrants, seeds=1, **arguments)
-    assert sum("done before" in line for line in said) == 2, "only what had failed runs again"
-    assert not second["left_out"]
-    assert second["workloads"][SMALL.key]["metaschedule-fast"]["trials"] == [6]
-    curve = second["workloads"][SMALL.key]["annealing"]["curves"][0]
-    assert [trial for trial, _, _ in curve] == [1, 2, 3, 4, 5, 6]
+    def count(words: str) -> int:
+        return sum(words in line for line in said)
+
+    first = again([SMALL], [random, own], [0])
+    lost = {cell["label"]: cell["error"] for cell in first["left_out"]}
+    assert "it died of SIGKILL" in lost["own"]
+    assert "random" not in lost
+    assert not first["workloads"][SMALL.key]["own"]["unable"]
+    assert first["workloads"][SMALL.key]["random"]["best_s"] > 0, "the rest goes on"
+    broken.unlink()
+
+    second = again([SMALL], [random, own], [0])
+    assert count("done before") == 1, "what had failed is run again, and nothing else"
+    assert count("side by side") == 1
+    assert "own" not in [cell["label"] for cell in second["left_out"]]
+    assert second["workloads"][SMALL.key]["own"]["trials"] == [4]
+    curve = second["workloads"][SMALL.key]["own"]["curves"][0]
+    assert [trial for trial, _, _ in curve] == [1, 2, 3, 4]
+
+    kept = {path: path.stat().st_mtime_ns for path in out.rglob("done.json")}
+    again([SMALL], [random, replace(own, seeds=1)], [0, 1])
+    assert count("done before") == 2, "a seed is added, to one of the two"
+    assert len(said) == 3 + 1
+    larger = workload("matmul", 32, 32, 64)
+    third = again([SMALL, larger], [random], [0])
+    assert count("done before") == 1, "a workload is added"
+    assert count("side by side") == 1, "and timed; a part of what was timed before is as it was"
+    assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
+    assert again([SMALL, larger], [random], 1) == third, "nothing new: the same figures"
+    assert count("done before") == len(said) == 2
     with pytest.raises(ValueError, match="trials"):
-        compare([SMALL], entrants, seeds=1, **(arguments | {"trials": 7}))
+        compare([SMALL], [random], seeds=1, trials=7, out=out)
+    with pytest.raises(ValueError, match="other settings"):
+        again([SMALL], [replace(random, space="loop")], 1)
+
+
+COMMAND = (
+    "import typer; from tensortune.cli_compare import compare; "
+    "app = typer.Typer(); app.command()(compare); app()"
+)
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_goes_on_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = ["matmul(16,16,16)", "--strategies", "random:model=none", "--trials", "2"]
+    runs = tmp_path / "comparison/runs/matmul_m=16_n=16_k=16"
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-c", COMMAND, *arguments, *more],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_for(path: Path) -> None:
+        end = time.monotonic() + 60
+        while not path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    def at_work() -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            if str(runs.relative_to(tmp_path)) in " ".join(process.info["cmdline"] or []):
+                found.append(process)
+        return found
+
+    # Killed outright: the run that it had begun ends, too.
+    process = start("--seeds", "2")
+    wait_for(runs / "random-0/job.json")
+    wait_for(runs / "random-0/log.txt")
+    other = start("--seeds", "2")
+    assert "another process is comparing" in other.communicate(timeout=60)[0]
+    assert other.returncode == 2
+    process.kill()
+    process.communicate()
+    psutil.wait_procs(at_work(), timeout=30)
+    assert not at_work()
+    assert not (runs / "random-0/done.json").exists()
+    # Interrupted: what was finished is kept.
+    process = start("--seeds", "2")
+    wait_for(runs / "random-1/log.txt")
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, output
+    assert "the same command goes on from there" in " ".join(output.split())
+    assert not at_work()
+    output = start("--seeds", "0,1").communicate(timeout=120)[0]
+    assert output.count("done before") == 1
+    assert (tmp_path / "comparison/compare.json").exists()
+
+
+@pytest.mark.parametrize("seeds", [0, [], [-1, 0]])
+def test_no_seeds_are_refused(seeds: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="seeds"):
+        compare([SMALL], [Entrant("a", "random")], seeds=seeds, out=tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_more_seeds_than_there_are_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a is to run with 3 seeds, and the comparison has 2"):
+        compare([SMALL], [Entrant("a", "random", seeds=3)], seeds=2, out=tmp_path / "c")
+
+
+def test_the_faster_library_is_a_reference() -> None:
+    found = cells("a", 1.0)
+    for i in range(4):
+        found.append({"workload": f"w{i}", "label": "numpy", "seed": None, "best_s": 2e-3})
+    found.append({"workload": "w0", "label": "torch", "seed": None, "best_s": 1e-3})
+    result = summarise(found, ["a"])
+    ratios = result["strategies"]["a"]["geomean_speed_vs"]
+    assert ratios["numpy/torch"] == pytest.approx(ratios["numpy"] / 2**0.25)
+    assert set(result["workloads"]["w0"]) == {"a", "numpy", "torch"}
+    result = summarise([cell for cell in found if cell["label"] != "torch"], ["a"])
+    assert "numpy/torch" not in result["strategies"]["a"]["geomean_speed_vs"]
+
+
+def test_who_cannot_run_a_workload_is_told_from_who_failed() -> None:
+    unable = {"workload": "w0", "label": "b", "seed": 0, "trials": 0, "error": "no template"}
+    found = summarise([unable], ["b"])["workloads"]["w0"]["b"]
+    assert (found["unable"], found["error"]) == (True, "no template")
+    assert not summarise([{**unable, "trials": 4}], ["b"])["workloads"]["w0"]["b"]["unable"]
+    assert summarise(cells("a", 1.0), ["a"])["workloads"]["w0"]["a"]["error"] is None

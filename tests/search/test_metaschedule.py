@@ -13,6 +13,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
+from tensortune.costmodel import pretrained
 from tensortune.costmodel.metaschedule import MetaScheduleModel
 from tensortune.costmodel.xgb import XGBModel
 from tensortune.data.candidate import Candidate
@@ -23,7 +24,7 @@ from tensortune.data.workload import workload
 from tensortune.search.base import Score, Trial
 from tensortune.search.metaschedule import MetaScheduleStrategy
 from tensortune.search.random_search import RandomSearch
-from tensortune.search.tune import STRATEGIES
+from tensortune.search.strategies import STRATEGIES
 
 TARGET = cpu_target("llvm -num-cores=1")
 INF = float("inf")
@@ -166,6 +167,20 @@ def test_works_with_any_model(kind: str) -> None:
     }
     run = Run(MetaScheduleStrategy(STRATEGIES["annealing"]), models[kind]()).go(48)
     assert programs(run) == 48
+
+
+def test_what_the_pretrained_models_know_picks_the_first_batch() -> None:
+    """It is half as large, to be judged by; one seed gives one run here too."""
+    known = pretrained.load()
+
+    def run() -> Run:
+        model = MetaScheduleModel(XGBModel(), priors=[known.verify], draft_prior=known.draft)
+        return Run(MetaScheduleStrategy(STRATEGIES["annealing"]), model).go(24)
+
+    first = run()
+    assert [len(batch) for batch in first.batches] == [8, 16]
+    assert programs(first) == 24
+    assert run().points == first.points
 
 
 def test_a_model_of_theirs_picks_the_batch() -> None:

@@ -1,5 +1,7 @@
 """A batch holds legal candidates that were never tried, each program once."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -105,3 +107,27 @@ def test_what_a_strategy_does_not_find_in_a_small_space_is_drawn() -> None:
         proposer.tell([Trial(candidate, table[candidate]) for candidate in batch])
         found += batch
     assert len(found) == len(set(found)) > 28
+
+
+def test_what_is_replayed_in_threads_is_the_same() -> None:
+    class Threads(SyntheticSpace):
+        concurrent = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: set[int] = set()
+
+        def schedule(self, candidate: Candidate) -> Scheduled:
+            self.seen.add(threading.get_ident())
+            return super().schedule(candidate)
+
+    runs = []
+    for space in (SPACE, Threads()):
+        proposer = Proposer(space, SimulatedAnnealing(space, 1), scorer=Oracle(space))
+        batches = []
+        for _ in range(3):
+            batches.append([scheduled.candidate for scheduled in proposer.propose(8)])
+            proposer.tell(trials_of(batches[-1]))
+        runs.append((batches, proposer.invalid))
+    assert runs[0] == runs[1]
+    assert isinstance(space, Threads) and space.seen - {threading.get_ident()}

@@ -19,9 +19,9 @@ from tensortune.cli_compare import report as command
 from tensortune.data.install import InstallError
 from tensortune.search.compare_stats import summarise
 from tensortune.search.report import check_packages, write_report
+from tensortune.search.report_cells import seconds_text
 from tensortune.search.report_curves import mean_band, reached, steps
 from tensortune.search.report_data import ReportError, entrant_text, read_comparison
-from tensortune.search.report_tables import seconds_text
 from tensortune.search.report_view import sections
 
 pytest.importorskip("jinja2")
@@ -186,6 +186,21 @@ def test_the_command_can_be_typed_again(written: list[Path]) -> None:
     assert entrant_text({"label": "Mine", "strategy": "own:Mine", "model": "none"}) == (
         "own:Mine:model=none"
     )
+    peer = {"label": "metaschedule", "strategy": "metaschedule", "model": "xgb", "seeds": 1}
+    assert entrant_text(peer) == "metaschedule:seeds=1"
+
+
+@pytest.mark.parametrize(
+    ("seeds", "text"),
+    [(3, "--seeds 3"), ([0, 1], "--seeds 2"), ([0, 2], "--seeds 0,2"), ([5], "--seeds 5,")],
+)
+def test_seeds_can_be_typed_again(tmp_path: Path, seeds: Any, text: str) -> None:
+    result = comparison()
+    result["settings"] |= {"seeds": seeds, "asked_target": "llvm -num-cores=1"}
+    result["settings"]["entrants"][0]["strategy"] = "autotvm"
+    (tmp_path / "compare.json").write_text(json.dumps(result))
+    command = read_comparison(tmp_path).command
+    assert command.endswith(f"{text} --target 'llvm -num-cores=1' --autotvm-python PATH")
 
 
 def test_the_peak_and_a_packed_kernel_are_shown(tmp_path: Path) -> None:
@@ -193,13 +208,69 @@ def test_the_peak_and_a_packed_kernel_are_shown(tmp_path: Path) -> None:
     flops = 2 * 512**3
     result["peak"] = {"flops": 4e11, "flops_core": 2e11, "bandwidth": 3e10, "threads": 2}
     found = result["workloads"][OPERATORS[0]]["metaschedule"]
-    found |= {"best_s": flops / 1e11, "packed_s": flops / 2e11, "about": {"template": "pack.x86"}}
+    about = {"template": "pack.x86", "space": "1200", "tvm": "0.16.dev0", "xgboost": "1.7.6"}
+    found |= {"best_s": flops / 1e11, "packed_s": [flops / 2e11] * 3, "about": about}
+    (tmp_path / "compare.json").write_text(json.dumps(result))
+    _, markdown_file, table = write_report(tmp_path)
+    markdown = markdown_file.read_text()
+    assert re.search(r"\| metaschedule \| 2\.68 ms .*\| 100 \| 25\.0% \|", markdown)
+    packed = "metaschedule, without layout conversion"
+    assert f"| {packed} | 1.34 ms | 200 | 50.0% | - |" in markdown
+    assert "| machine's peak | 671 us | 400 | 100.0% | - |" in markdown
+    assert f"| untuned | {packed} | of peak |" in markdown, "in the overview, too"
+    assert "metaschedule: template `pack.x86`, 1,200 configurations" in markdown
+    assert "metaschedule: tvm 0.16.dev0, xgboost 1.7.6" in markdown
+    assert "400 GFLOP/s in float32 on 2 threads" in markdown
+    assert "3.15 MB of arguments; 105 us of memory traffic" in markdown
+    with table.open() as file:
+        row = next(row for row in csv.DictReader(file) if row["label"] == "metaschedule")
+    assert float(row["packed_s"]) == pytest.approx(flops / 2e11)
+    assert float(row["of_peak"]) == pytest.approx(0.25)
+
+
+def test_the_peak_is_that_of_float32(tmp_path: Path) -> None:
+    key = "matmul(m=512,n=512,k=512,dtype=float64)"
+    cells = [
+        {"workload": key, "label": "random", "seed": 0, "best_s": 1e-3, "wall_s": 1.0, "trials": 4}
+    ]
+    peak = {"flops": 4e11, "flops_core": 2e11, "bandwidth": 3e10, "threads": 2}
+    result = {**summarise(cells, ["random"]), "peak": peak}
     (tmp_path / "compare.json").write_text(json.dumps(result))
     markdown = write_report(tmp_path)[1].read_text()
-    assert re.search(r"\| metaschedule \| 2\.68 ms .*\| 100 \| 25\.0% \|", markdown)
-    assert re.search(r"\| metaschedule, packed \| 1\.34 ms \| 200 \| 50\.0% \| - \|", markdown)
-    assert "metaschedule: template pack.x86" in markdown
-    assert "400 GFLOP/s in float32 on 2 threads" in markdown
+    assert "| random | 1.00 ms | 268.4 |" in markdown
+    assert "of peak" not in markdown
+
+
+def test_who_cannot_run_an_operator_is_marked_and_says_why(tmp_path: Path) -> None:
+    result = comparison()
+    why = "TOPI has no x86 template for norm"
+    found = result["workloads"][OPERATORS[0]]["metaschedule"]
+    found |= {"best_s": None, "best_s_by_seed": [], "error": why, "unable": True}
+    result["missing"] = {
+        OPERATORS[0]: {},
+        OPERATORS[1]: {"numpy": "NumPy has no call for softmax in float32"},
+        OPERATORS[2]: {"numpy": "NumPy has no call for attention in float16", "torch": "none"},
+    }
+    (tmp_path / "compare.json").write_text(json.dumps(result))
+    markdown = write_report(tmp_path)[1].read_text()
+    overview = markdown.split("## Latency")[1].split("##")[0]
+    assert re.search(r"matmul.* \| can't run \| 300 ms \|", overview)
+    assert re.search(r"attention.* \| failed \| 300 ms \|", overview)
+    assert f"metaschedule: {why}" in markdown
+    assert "speed against | metaschedule (1 of 3) |" in markdown
+    assert "| metaschedule (1 of 3) | - |" in markdown
+    rest = "all operators but matmul(512,512,512)"
+    assert f"| numpy | NumPy has no call | {rest} |" in markdown, "one row, whatever the operators"
+    assert f"| torch | none | {OPERATORS[2]} |" in markdown
+
+
+def test_where_and_when_it_was_measured_stands_at_the_top(tmp_path: Path) -> None:
+    result = comparison()
+    began, ended = "2026-11-30 01:00+00:00", "2026-11-30 09:30+00:00"
+    (tmp_path / "compare.json").write_text(json.dumps({**result, "began": began, "ended": ended}))
+    lines = write_report(tmp_path)[1].read_text().splitlines()
+    assert lines[4] == f"Measured on `amd-epyc-2c-000000`, from {began} to {ended}."
+    assert f"| measured | {began} to {ended} |" in lines
 
 
 def test_one_seed_and_no_curve_is_enough(tmp_path: Path) -> None:

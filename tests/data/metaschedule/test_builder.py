@@ -17,9 +17,16 @@ import pytest
 import tvm
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from tensortune.data.metaschedule import builder as module
-from tensortune.data.metaschedule.builder import builder, failure_message, failure_of, take
+from tensortune.data.metaschedule.builder import (
+    builder,
+    compile_seconds,
+    failure_message,
+    failure_of,
+    take,
+)
 from tensortune.data.sketch_space import SketchSpace
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload
@@ -85,6 +92,12 @@ def test_an_artifact_computes_what_the_module_says(made: Any) -> None:
     arguments = [tvm.runtime.tensor(given), tvm.runtime.empty((4096,), "float32")]
     library["main"](*arguments)
     np.testing.assert_array_equal(arguments[1].numpy(), 2 * given)
+
+
+def test_how_long_compiling_took_is_told_by_the_program(made: Any) -> None:
+    build(made, Doubling, unparsable())
+    assert compile_seconds(shash2hex(Doubling)) > 0
+    assert compile_seconds("a program that nobody has compiled") == 0
 
 
 def test_a_bad_candidate_costs_itself_alone(made: Any) -> None:

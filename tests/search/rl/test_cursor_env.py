@@ -13,8 +13,8 @@ from tensortune.data.loops.nest import Loop, Nest, canonical, initial
 from tensortune.data.loops.steps import apply_step, apply_steps, is_legal, legal_steps
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import workload
-from tensortune.search.rl.cursor_env import ACTIONS, CursorEnv, _lanes, finish, loop_spaces
-from tensortune.search.rl.reward import ToySpeed
+from tensortune.search.rl.cursor_env import ACTIONS, CursorEnv, finish, loop_spaces
+from tensortune.search.rl.speed import ToySpeed
 
 TARGET = cpu_target("llvm -num-cores=1")
 # Ten steps from i j k to a register tile, i and j on the outside.
@@ -103,17 +103,6 @@ def test_a_long_innermost_loop_is_split_into_vectors() -> None:
     prime = LoopSpace(workload("matmul", 96, 479, 40), TARGET)
     ragged = finish(apply_step(prime.start, ("swap", 1)))
     assert ragged.vector == Loop(1, prime.frame.native, "vectorize")
-
-
-@pytest.mark.parametrize(
-    ("extent", "lanes"),
-    [
-        *((8, 8), (12, 12), (16, 16), (32, 32), (64, 64), (96, 32), (128, 32)),
-        *((48, 16), (240, 16), (17, 16), (60, 16), (97, 16)),
-    ],
-)
-def test_vectors_are_whole_native_ones_or_shorter(extent: int, lanes: int) -> None:
-    assert _lanes(extent, 16) == lanes
 
 
 def test_what_cannot_be_a_vector_is_none() -> None:

@@ -20,8 +20,9 @@ from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload, WorkloadError
 from tensortune.search.rl.cursor_env import CursorEnv, loop_spaces
 from tensortune.search.rl.knob_env import KnobEnv, sketch_spaces
-from tensortune.search.rl.reward import Query, Spaces, ToySpeed, TuningEnv, prefetch
+from tensortune.search.rl.speed import Query, ToySpeed
 from tensortune.search.rl.transform_env import TransformEnv
+from tensortune.search.rl.tuning_env import Spaces, TuningEnv, prefetch
 
 TARGET = cpu_target("llvm -num-cores=1")
 

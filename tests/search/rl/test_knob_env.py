@@ -12,7 +12,7 @@ from tensortune.data.sketch import Category, Location, Tile
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload, WorkloadError
 from tensortune.search.rl.knob_env import KnobEnv, knobs_of, moved, sketch_spaces
-from tensortune.search.rl.reward import Query
+from tensortune.search.rl.speed import Query
 
 TARGET = cpu_target("llvm -num-cores=1")
 MATMUL = Workload.from_key("matmul(m=48,n=64,k=40)")

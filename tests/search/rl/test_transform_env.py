@@ -17,7 +17,7 @@ from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload
 from tensortune.search.rl.cursor_env import loop_spaces
 from tensortune.search.rl.observe import LOOP_COLUMNS, GraphObserver
-from tensortune.search.rl.reward import ToySpeed
+from tensortune.search.rl.speed import ToySpeed
 from tensortune.search.rl.transform_env import SIZES, TRANSFORMATIONS, TransformEnv
 
 TARGET = cpu_target("llvm -num-cores=1")

@@ -18,7 +18,7 @@ from tensortune.data.space import Scheduled
 from tensortune.data.target import cpu_target
 from tensortune.data.workload import Workload
 from tensortune.search.rl.cursor_env import ACTIONS, CursorEnv, LeanLoopSpace, loop_spaces
-from tensortune.search.rl.reward import (
+from tensortune.search.rl.speed import (
     FAILED,
     MeasuredSpeed,
     ModelSpeed,
