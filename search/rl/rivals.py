@@ -50,8 +50,8 @@ class RandomTrials:
         space: Where they are drawn.
         measurer: Measures them.
         n: How many.
-        seconds: For this long they are measured one after the other; then all that are left at
-            once, compiled in parallel.
+        seconds: For this long they are measured one after the other, the first one in any case;
+            then all that are left at once, compiled in parallel.
         seed: Seed of the draws.
     """
 
@@ -64,7 +64,9 @@ class RandomTrials:
         measurer.best_s = float("inf")
         self.records: list[Record] = []
         self.done_s: list[float] = []
-        while len(self.records) < len(drawn) and time.monotonic() - began < seconds:
+        while len(self.records) < len(drawn) and (
+            not self.records or time.monotonic() - began < seconds
+        ):
             self._take(measurer.measure(space, [drawn[len(self.records)]]), began)
         if len(self.records) < len(drawn):
             self._take(measurer.measure(space, drawn[len(self.records) :]), began)

@@ -67,7 +67,9 @@ _VALIDITY = {"rounds": 5, "max_depth": 1, "learning_rate": 0.05, "min_failures":
 
 def _treegru(**options: Any) -> Any:
     made = import_module("tensortune.costmodel.treegru").TreeGRU
-    return made(**{"embedding": 32, "hidden": 32} | options)
+    # 300 programs are few for a network: more epochs of longer steps than usual.
+    usual = {"embedding": 32, "hidden": 32, "epochs": 100, "learning_rate": 1e-2, "patience": 40}
+    return made(**usual | options)
 
 
 _TREEGRU = {
