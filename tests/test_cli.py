@@ -102,7 +102,7 @@ def test_what_else_is_in_the_folder(finished: Path) -> None:
         ([*SMALL, "--target", "llvm -num-cores=10000"], "10000"),
         ([*SMALL, "--trials", "0"], "at least 1"),
         ([*SMALL, "--seconds", "0"], "above 0"),
-        ([*SMALL, "--strategy", "guess"], "annealing, evolution, random"),
+        ([*SMALL, "--strategy", "guess"], "annealing, beam, evolution, random"),
         ([*SMALL, "--strategy", "nowhere:Guess"], "imported"),
         ([*SMALL, "--model", "guess"], "the models are pretrained, xgb, none, package.module:Name"),
         ([*SMALL, "--model", "validity"], "does not rank"),
