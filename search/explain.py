@@ -14,6 +14,7 @@ from ..costmodel.features.schemas import statement_names
 from ..costmodel.xgb import XGBModel
 from ..data.candidate import Candidate
 from ..data.measure import UNTUNED
+from ..data.record import Record
 from ..data.spaces import SPACES, NamedSpace, make_space
 from ..data.store import Store
 from ..data.target import cpu_target
@@ -61,8 +62,10 @@ def explain(folder: Path) -> Explanation:
         raise RunFolderError(f"{path} is not what a finished run writes")
     workload = Workload.from_json(best["definition"])
     candidate = Candidate.from_json(best["candidate"])
-    name = candidate.space if candidate.space in SPACES else "sketch"  # the untuned program
-    space = make_space(name, workload, cpu_target(best["target"]))
+    records = Store(folder / "records.jsonl").read().records
+    # The winner may be the untuned program, which is of no space.
+    spaces = [record.candidate.space for record in records if record.candidate.space in SPACES]
+    space = make_space((*spaces, "sketch")[0], workload, cpu_target(best["target"]))
     if candidate == UNTUNED:
         steps, trace = ["the program is left as it is"], ""
     else:
@@ -71,14 +74,13 @@ def explain(folder: Path) -> Explanation:
     summary = {
         name: best[name] for name in best if name not in ("definition", "trace", "candidate")
     }
-    return Explanation(summary, steps, trace, _importance(folder, workload, space))
+    return Explanation(summary, steps, trace, _importance(records, workload, space))
 
 
 def _importance(
-    folder: Path, workload: Workload, space: NamedSpace
+    records: Sequence[Record], workload: Workload, space: NamedSpace
 ) -> dict[str, list[tuple[str, float]]]:
     """Train both models on the run's records, as the tuner did, and see what they use."""
-    records = Store(folder / "records.jsonl").read().records
     scorer = LearnedScorer(space, workload.identity, space.target)
     scorer.learn([Trial(r.candidate, r) for r in records if r.candidate.space == space.name])
     models = {

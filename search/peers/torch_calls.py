@@ -44,7 +44,6 @@ def torch_call(workload: Workload) -> NumpyCall:
 
 def bind(workload: Workload, arrays: Sequence[Array]) -> Run:
     """The operator on arrays: inputs in order, then the output, which may stay unwritten."""
-    torch.set_grad_enabled(False)  # of the whole process: nothing is recorded for a gradient
     params = {name: int(value) for name, value in workload.params}
     return _CALLS[workload.operator](params, [torch.from_numpy(array) for array in arrays])
 
