@@ -71,6 +71,11 @@ class Curve(BaseCallback):
         self._next = 0
         self._long: list[int] = []
 
+    def clear(self) -> None:
+        """Forget the last episodes: they were another policy's."""
+        self._gains.clear()
+        self._lengths.clear()
+
     def to_json(self) -> dict[str, Any]:
         """All that a run which goes on from here has to know."""
         return {

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from .environments import settings_of
+
 Reward = Literal["model", "measured", "toy"]
 Algorithm = Literal["ppo", "dqn"]
 Part = TypeVar("Part")
@@ -60,8 +62,8 @@ class PPO:
     gamma: float = 1.0
     gae_lambda: float = 0.95
     clip: float = 0.2
-    entropy: float = 0.02
-    last_entropy: float = 0.002
+    entropy: float = 0.1
+    last_entropy: float = 0.005
     value: float = 0.5
     max_grad_norm: float = 0.5
 
@@ -101,18 +103,24 @@ class DQN:
 class Rounds:
     """How the model that pays is learnt along with the policy (`reward = "model"`).
 
+    Each round trains a policy anew, for one that has settled does not leave again for what a better
+    model pays more.
+
     Attributes:
-        rounds: How often programs are measured, the model is fitted and the policy trained.
+        rounds: How often programs are measured, the model is fitted and a policy trained.
+        last: Share of all steps that the last round's policy is trained for.
         shapes: Workloads whose programs are measured, drawn from all.
         programs: Programs of each of them, in every round.
         first_programs: The same in the first round.
-        random: Share of the programs that are drawn at random; the policy proposes the others.
+        random: Share of the programs that are drawn at random. Of the others one half is what the
+            policy's episodes end with, the other what the model ranks first among these.
         trees: Trees of the model.
         depth: Depth of a tree.
         learning_rate: How much of its optimum each tree contributes.
     """
 
     rounds: int = 4
+    last: float = 0.45
     shapes: int = 40
     programs: int = 16
     first_programs: int = 32
@@ -147,8 +155,10 @@ class TrainConfig:
         rounds: Settings of `reward = "model"`.
     """
 
-    environment: str = "cursor"
-    settings: Mapping[str, Any] = field(default_factory=lambda: {"observation": "graph"})
+    environment: str = "transform"
+    settings: Mapping[str, Any] = field(
+        default_factory=lambda: {"observation": "graph", "finished": True}
+    )
     suite: str = "looptune-train"
     workloads: tuple[str, ...] = ()
     most: int = 160
@@ -157,7 +167,7 @@ class TrainConfig:
     reward: Reward = "model"
     pay: Literal["step", "end"] = "step"
     algorithm: Algorithm = "ppo"
-    steps: int = 200_000
+    steps: int = 300_000
     checkpoint_every: int = 10_000
     seed: int = 0
     network: Network = Network()
@@ -198,10 +208,12 @@ class TrainConfig:
         """A copy with other settings; those that are None stay as they are.
 
         Raises:
-            ConfigError: one is out of range.
+            ConfigError: one is unknown, of the wrong type, or out of range.
         """
         given = {name: value for name, value in settings.items() if value is not None}
-        return _checked(replace(self, **given))
+        if given.get("environment", self.environment) != self.environment:
+            given.setdefault("settings", {})  # those that are there are another environment's
+        return TrainConfig.of(self.to_json() | given)
 
 
 def to_toml(config: TrainConfig) -> str:
@@ -217,6 +229,10 @@ def to_toml(config: TrainConfig) -> str:
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
+    try:
+        settings_of(config.environment, config.settings)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if config.algorithm == "dqn" and config.environment != "cursor":
         raise ConfigError(
             "`algorithm = dqn` knows no masks, and is for the cursor only: take ppo, or "
@@ -237,6 +253,8 @@ def _checked(config: TrainConfig) -> TrainConfig:
         "ppo.envs": config.ppo.envs,
         "dqn.envs": config.dqn.envs,
     }
+    if not 0 < config.rounds.last <= 1:
+        raise ConfigError(f"`rounds.last` is a share of the steps, not {config.rounds.last}")
     for name, count in counts.items():
         if count < 1:
             raise ConfigError(f"`{name}` is 1 or more, not {count}")

@@ -188,11 +188,9 @@ class _Shape:
         entry["candidate"] = choice.candidates[0].to_json()
         entry["missing"] = missing_references(self.item)
         label = "policy" + MEASURED * bool(settings.measurements)
-        if label not in latency_s or "policy" not in latency_s:
-            return {
-                **entry,
-                "error": errors.get(label) or errors.get("policy") or "it is not there",
-            }
+        for own in dict.fromkeys(("policy", label)):
+            if own not in latency_s:
+                return {**entry, "error": f"the policy's program: {errors[own]}"}
         entry |= ratios(latency_s, self.seconds[label], bool(settings.measurements))
         if settings.measurements:
             entry["unmeasured"] = ratios(latency_s, self.seconds["policy"], False)

@@ -1,8 +1,9 @@
 """The folder of a training.
 
 It holds `config.json`, the last `checkpoint.ttc`, the policy of that moment (`policy.ttp`), the
-learning curve and what was noted on the way (`training.json`), TensorBoard's files, and with
-`reward = "model"` the programs that were measured (`records.jsonl`).
+learning curve and what was noted on the way (`training.json`), and TensorBoard's files. With
+`reward = "model"` there are also the programs that were measured (`records.jsonl`), and the model
+that was fitted to them (`policy.ttm`), which ranks what the policy makes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..run_folder import write_json
 from .config import TrainConfig
 
 CONFIG, CHECKPOINT, POLICY = "config.json", "checkpoint.ttc", "policy.ttp"
-RECORDS, RESULTS = "records.jsonl", "training.json"
+RECORDS, MODEL, RESULTS = "records.jsonl", "policy.ttm", "training.json"
 
 
 class TrainingError(ValueError):

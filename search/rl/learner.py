@@ -71,18 +71,35 @@ class Learner:
         )
         every = count * config.ppo.rollout if config.algorithm == "ppo" else 1000
         self.curve = Curve(every, on_point)
+        self.span = (0, config.steps)
+        logged = tensorboard is not None and find_spec("tensorboard") is not None
+        self._logger = configure(str(tensorboard), ["tensorboard"]) if logged else Logger(None, [])
         # The algorithm asks for what is left before it is there.
         self.model: Any = None
-        self.model = make_algorithm(config, self.env, self._left)
-        logged = tensorboard is not None and find_spec("tensorboard") is not None
-        self.model.set_logger(
-            configure(str(tensorboard), ["tensorboard"]) if logged else Logger(None, [])
-        )
+        self._make()
 
     @property
     def steps(self) -> int:
         """Steps so far."""
         return 0 if self.model is None else int(self.model.num_timesteps)
+
+    def begin_anew(self, speed: Speed, until: int) -> None:
+        """Begin with a new policy, which another speed pays for, and which learns for some steps.
+
+        Args:
+            speed: What pays from now on.
+            until: Steps there will be then; what becomes less with the steps does so until then.
+        """
+        self.env.pay_by(Remembered(speed))
+        self.span = (self.steps, until)
+        self.curve.clear()
+        self._make()
+
+    def _make(self) -> None:
+        steps = self.steps
+        self.model = make_algorithm(self.config, self.env, self._left)
+        self.model.num_timesteps = steps
+        self.model.set_logger(self._logger)
 
     def pay_by(self, speed: Speed) -> None:
         """Let the environments pay for another speed, from the next stretch on."""
@@ -138,6 +155,7 @@ class Learner:
             "version": VERSION,
             "config": self.config.to_json(),
             "steps": self.steps,
+            "span": list(self.span),
             "updates": model._n_updates,
             "curve": self.curve.to_json(),
             "run": state,
@@ -187,10 +205,12 @@ class Learner:
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": found, "param_groups": groups})
         model.num_timesteps, model._n_updates = int(state["steps"]), int(state["updates"])
+        self.span = (int(state["span"][0]), int(state["span"][1]))
         self.curve.restore(state["curve"])
 
     def _left(self) -> float:
-        return max(0.0, 1.0 - self.steps / self.config.steps)
+        begun, end = self.span
+        return min(1.0, max(0.0, (end - self.steps) / max(1, end - begun)))
 
 
 def _check_config(path: Path, given: dict[str, Any], config: TrainConfig) -> None:

@@ -26,10 +26,14 @@ from ...data.workload import Workload
 from .config import Rounds
 from .cursor_env import finish
 from .policy import Policy
+from .speed import Speed
 from .tuning_env import Spaces, TuningEnv
 
 OnRecord = Callable[[int, int], None]
 """Called with how many programs of the round are measured, and of how many."""
+
+# Episodes of the policy that a workload's programs are chosen from.
+_ROLLOUTS = 64
 
 PREFERRED, POLICY, RANDOM = "preferred", "policy", "random"
 """What the records' `strategy` says: who proposed them."""
@@ -61,19 +65,27 @@ class Programs:
         # Kept as they were measured: a run that is resumed has them in another order at most.
         self.records = [record for record in store.read().records if record.workload in known]
 
-    def measure(self, number: int, policy: Policy, env: TuningEnv[Any], on_record: OnRecord) -> int:
+    def measure(
+        self,
+        number: int,
+        policy: Policy,
+        speed: Speed | None,
+        env: TuningEnv[Any],
+        on_record: OnRecord,
+    ) -> int:
         """Measure a round's programs, but for those that are measured already.
 
         Args:
             number: The round, from 0 on.
             policy: Proposes most of them, but in the first round.
+            speed: The model that the policy was trained by; None in the first round.
             env: The environment that random episodes are made in.
             on_record: Told how far it is.
 
         Returns:
             How many were measured now.
         """
-        plan = self._plan(number, policy, env)
+        plan = self._plan(number, policy, speed, env)
         total = sum(map(len, plan.values()))
         there = {(r.workload, r.candidate) for r in self.records if r.batch == number}
         missing = {
@@ -101,7 +113,7 @@ class Programs:
         return left
 
     def _plan(
-        self, number: int, policy: Policy, env: TuningEnv[Any]
+        self, number: int, policy: Policy, speed: Speed | None, env: TuningEnv[Any]
     ) -> dict[Workload, dict[Candidate, str]]:
         """What to measure in a round, with who proposed it."""
         settings = self.settings
@@ -118,12 +130,16 @@ class Programs:
             }
             random = round(share * count)
             chosen: dict[Candidate, str] = {}
-            if random < count:
-                proposed = policy.rollouts(space, 2 * count, rng)
+            if speed is not None and random < count:
+                proposed = policy.rollouts(space, _ROLLOUTS, rng)
                 self._preferred[workload.key] = proposed[0]
-                for candidate in proposed:
-                    if candidate not in known and len(chosen) < count - random:
-                        chosen[candidate] = POLICY
+                new = [candidate for candidate in proposed if candidate not in known]
+                # Where the model is too hopeful shows in what it ranks first.
+                first = np.argsort(-speed([(space, candidate) for candidate in new]), kind="stable")
+                ranked = [new[at] for at in first.tolist()]
+                for candidate in [*ranked[: (count - random + 1) // 2], *new]:
+                    if len(chosen) < count - random:
+                        chosen.setdefault(candidate, POLICY)
             for candidate in _random_nests(space, env, 2 * count, rng):
                 if candidate not in known and len(chosen) < count:
                     chosen.setdefault(candidate, RANDOM)

@@ -25,12 +25,13 @@ from ..run_folder import write_json
 from .callbacks import OnPoint
 from .config import ConfigError, TrainConfig
 from .environments import make_env, make_spaces
-from .folder import CHECKPOINT, POLICY, RECORDS, RESULTS, claim
+from .folder import CHECKPOINT, MODEL, POLICY, RECORDS, RESULTS, claim
 from .learner import Learner
 from .policy import Policy, no_speed
 from .program_model import fit, judge, samples_of, to_json
 from .rounds import Programs
 from .speed import MeasuredSpeed, NestSpeed, Speed, ToySpeed
+from .tuning_env import Spaces
 
 OnMeasured = Callable[[int, int, int], None]
 """Called with the number of a round, how many of its programs are measured, and of how many."""
@@ -110,10 +111,23 @@ def train(
         WorkloadError: a workload has no loop nest to shape.
         KeyboardInterrupt: interrupted; what was learnt until the last checkpoint is kept.
     """
-    folder = Path(out)
+    folder, spaces = Path(out), _spaces_of(config)
     with ExitStack() as stack:
         stack.callback(claim(folder, config, resume).release)
-        return _Run(config, folder, stack, on_point, on_measured).finish(resume)
+        return _Run(config, spaces, folder, stack, on_point, on_measured).finish(resume)
+
+
+def _spaces_of(config: TrainConfig) -> Spaces[Any]:
+    """The spaces of a run's workloads, each of which was looked at.
+
+    A workload without a nest is to be met now, and not after an hour.
+    """
+    target = cpu_target({"kind": "llvm", "num-cores": config.cores})
+    spaces = make_spaces(config.environment, workloads_of(config), target)
+    env = make_env(config.environment, config.settings, spaces, no_speed)
+    for item in spaces.workloads:
+        env.reset(seed=0, options={"workload": item})
+    return spaces
 
 
 class _Run:
@@ -122,6 +136,7 @@ class _Run:
     def __init__(
         self,
         config: TrainConfig,
+        spaces: Spaces[Any],
         folder: Path,
         stack: ExitStack,
         on_point: OnPoint | None,
@@ -130,24 +145,16 @@ class _Run:
         self.config = config
         self.folder = folder
         self.on_measured = on_measured
-        self.target = cpu_target({"kind": "llvm", "num-cores": config.cores})
-        self.spaces = make_spaces(config.environment, workloads_of(config), self.target)
-        self._check_workloads()
+        self.spaces = spaces
         self.seconds = {"measure": 0.0, "fit": 0.0, "train": 0.0}
         self.notes: list[dict[str, Any]] = []
         speed: Speed = ToySpeed()
         if config.reward == "measured":
-            speed = stack.enter_context(MeasuredSpeed(self.target))
+            speed = stack.enter_context(MeasuredSpeed(spaces.target))
         self.learner = Learner(
-            config, self.spaces, speed, on_point=on_point, tensorboard=folder / "tensorboard"
+            config, spaces, speed, on_point=on_point, tensorboard=folder / "tensorboard"
         )
         stack.callback(self.learner.env.close)
-
-    def _check_workloads(self) -> None:
-        """Meet a workload without a nest now, and not after an hour."""
-        env = make_env(self.config.environment, self.config.settings, self.spaces, no_speed)
-        for item in self.spaces.workloads:
-            env.reset(seed=0, options={"workload": item})
 
     def finish(self, resume: bool) -> Trained:
         """Do what is left to do."""
@@ -173,26 +180,42 @@ class _Run:
         programs = Programs(settings, self.spaces, store, config.seed)
         speed: NestSpeed | None = None
         for number in range(settings.rounds):
-            until = config.steps * (number + 1) // settings.rounds
+            until = self._until(number)
             if learner.steps >= until:
                 continue
-            if len(self.notes) <= number:
-                if number and speed is None:  # resumed here
-                    speed = fit(
-                        programs.until(number - 1), self.spaces, settings, config.seed
-                    ).speed
+            resumed = len(self.notes) > number
+            if not resumed:
+                if number and speed is None:  # stopped between two rounds
+                    before = programs.until(number - 1)
+                    speed = fit(before, self.spaces, settings, config.seed).speed
                 self.notes.append(self._measure(programs, number, speed))
             begun = time.monotonic()
             fitted = fit(programs.until(number), self.spaces, settings, config.seed)
             speed = fitted.speed
+            self._save_model(programs, speed)
             self.seconds["fit"] += time.monotonic() - begun
-            self.notes[number] |= {
-                "programs": fitted.programs,
-                "held_out_shapes": to_json(fitted.held_out),
-            }
-            learner.pay_by(speed)
+            if resumed:
+                learner.pay_by(speed)
+            else:
+                self.notes[number] |= {
+                    "programs": fitted.programs,
+                    "held_out_shapes": to_json(fitted.held_out),
+                }
+                learner.begin_anew(speed, until)
             learner.curve.stage = number
             self._learn(until)
+
+    def _until(self, number: int) -> int:
+        """How many steps there are at the end of a round."""
+        settings, steps = self.config.rounds, self.config.steps
+        if number == settings.rounds - 1:
+            return steps
+        return round(steps * (1.0 - settings.last) * (number + 1) / (settings.rounds - 1))
+
+    def _save_model(self, programs: Programs, speed: NestSpeed) -> None:
+        """Keep the model beside the policy: it also ranks what the policy makes."""
+        model: Any = speed.model
+        model.save(self.folder / MODEL, [item.identity for item in programs.workloads])
 
     def _measure(self, programs: Programs, number: int, speed: NestSpeed | None) -> dict[str, Any]:
         """Measure a round's programs; how the policy and the model before them fared by these."""
@@ -203,7 +226,7 @@ class _Run:
             if self.on_measured is not None:
                 self.on_measured(number, done, total)
 
-        measured = programs.measure(number, self.learner.policy({}), env, told)
+        measured = programs.measure(number, self.learner.policy({}), speed, env, told)
         self.seconds["measure"] += time.monotonic() - begun
         unseen = None
         if speed is not None:
@@ -237,7 +260,7 @@ class _Run:
         return {
             "config": self.config.to_json(),
             "workloads": [item.key for item in self.spaces.workloads],
-            "target": target_string(self.target),
+            "target": target_string(self.spaces.target),
             "host": this_host().key,
             "steps": self.learner.steps,
             "seconds": {part: round(s, 1) for part, s in self.seconds.items()},

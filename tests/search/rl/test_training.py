@@ -30,6 +30,8 @@ from tensortune.search.rl.training import train, workloads_of
 TARGET = cpu_target("llvm -num-cores=1")
 KEYS = ["matmul(m=48,n=64,k=40)", "matmul(m=64,n=96,k=32)"]
 TOY = {
+    "environment": "cursor",
+    "settings": {},
     "reward": "toy",
     "suite": "",
     "random_products": 0,
