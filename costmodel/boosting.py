@@ -108,7 +108,9 @@ def scores(booster: xgboost.Booster, samples: Samples, threads: int | None) -> A
     if len(samples.rows) == 0:
         return np.zeros(len(samples))
     booster.set_param({"nthread": thread_count(threads, len(samples.rows))})
-    found = booster.inplace_predict(finite(samples.rows), predict_type="margin")
+    found = booster.inplace_predict(
+        finite(samples.rows), predict_type="margin", validate_features=False
+    )
     return totals(owners(samples), found, len(samples))
 
 

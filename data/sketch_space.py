@@ -6,6 +6,7 @@ import math
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,9 @@ class SketchSpace:
     sampling instruction of the sketch in its order: a tuple of tile sizes, the index of a category,
     or the index of a loop (-1 the root, -2 inlined).
 
+    Attributes:
+        concurrent: Several threads may replay candidates at once.
+
     Args:
         workload: The workload.
         target: The target.
@@ -78,6 +82,7 @@ class SketchSpace:
     """
 
     name = "sketch"
+    concurrent = True
 
     def __init__(
         self,
@@ -219,9 +224,11 @@ class SketchSpace:
             InvalidCandidate: it is of another space, a decision is out of its range, TVM refuses
                 the replay, or a post-processor rejects the result.
         """
-        if candidate in self._cache:
-            self._cache.move_to_end(candidate)
-            return self._cache[candidate]
+        known = self._cache.get(candidate)
+        if known is not None:
+            with suppress(KeyError):  # another thread has just thrown it out
+                self._cache.move_to_end(candidate)
+            return known
         index, decisions = self._read(candidate)
         for decision, value in zip(self.sketches[index].decisions, decisions, strict=True):
             if not decision.legal(value):
