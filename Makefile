@@ -5,7 +5,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := pyproject.toml py.typed $(wildcard README.md) \
-	$(shell find *.py data costmodel search -type f -not -name '*.pyc')
+	$(shell find *.py data costmodel search cli -type f -not -name '*.pyc')
 
 .PHONY: demo test lint clean
 

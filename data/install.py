@@ -1,9 +1,12 @@
-"""Which packages are installed, and whether they can work together; imports none of them."""
+"""Which packages are installed, whether they work together, and how TVM is loaded fast."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib import metadata
+from typing import Any
 
 # The release of apache-tvm-ffi to install beside TVM, and the one that TVM crashes with.
 FFI_GOOD = "0.1.14.post1"
@@ -74,3 +77,21 @@ def check_install(version_of: VersionOf = version_of) -> None:
             f"apache-tvm-ffi {ffi} crashes TVM 0.27 when it saves a record: "
             f"pip install 'apache-tvm-ffi=={FFI_GOOD}'"
         )
+
+
+@contextmanager
+def without_torch() -> Iterator[None]:
+    """Import TVM within this, and it does not load torch, which takes 2 s where it is installed.
+
+    TVM does so for its exchange of arrays with torch, which we have no use for. torch can be
+    imported afterwards.
+    """
+    modules: dict[str, Any] = sys.modules
+    if "torch" in modules:
+        yield
+        return
+    modules["torch"] = None  # to Python a module that isn't there
+    try:
+        yield
+    finally:
+        del modules["torch"]

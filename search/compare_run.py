@@ -9,14 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..data.pool import worker_environment
-from .peers.run import main as run
+from ..data.pool_start import worker_environment
 from .run_folder import write_json
 
 Say = Callable[[str], object]
@@ -78,7 +76,7 @@ def run_process(folder: Path, environment: Mapping[str, str], limit_s: float) ->
     """Run the job of a folder; why it failed, or None."""
     command = (
         "import sys; sys.path[:] = sys.argv[2:]; "
-        "from tensortune.search.compare_run import main; main()"
+        "from tensortune.search.peers.process import main; main()"
     )
     with (folder / "log.txt").open("w") as log:
         process = subprocess.Popen(
@@ -105,15 +103,3 @@ def run_process(folder: Path, environment: Mapping[str, str], limit_s: float) ->
     how = f"exit code {code}" if code > 0 else f"it died of {signal.Signals(-code).name}"
     lines = (folder / "log.txt").read_text(errors="replace").strip().splitlines()
     return f"{how}: {lines[-1][:200] if lines else 'no output'}"
-
-
-def main() -> None:
-    """What the process does: the job of the folder that it is given."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    run()
-
-
-def _end_with_parent() -> None:
-    """Wait for the comparison's end, however that comes about, and end with all we started."""
-    os.read(0, 1)
-    os.killpg(0, signal.SIGKILL)

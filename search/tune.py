@@ -197,15 +197,23 @@ def tune(
             progress = TuneProgress(workload.key, workload.flops, Console(quiet=quiet))
             on_status = stack.enter_context(progress).update
         measurer = stack.enter_context(LocalMeasurer(workload, tvm_target))
+        # Only measuring has to wait for the untuned program, which takes a second or more: the
+        # models are loaded and the first batch is proposed meanwhile.
+        side = ThreadPoolExecutor(1)
+        stack.callback(side.shutdown, wait=False)
+        reference = side.submit(make_reference, measurer)
         searched = make_space(space, workload, tvm_target)
-        # Loading models takes a second, while the untuned program is compiled and run elsewhere.
-        with ThreadPoolExecutor(1) as side:
-            making = side.submit(make_scorer, strategy, model, searched, seed, acquisition)
-            reference = make_reference(measurer)
-            scorer = making.result()
+        scorer = make_scorer(strategy, model, searched, seed, acquisition)
         stored = [record for record in held.records if _replays(searched, record)]
         measurer.best_s = min((r.latency_s for r in stored), default=float("inf"))
         setup_s = time.monotonic() - began
+
+        def wait() -> None:
+            nonlocal setup_s
+            start = time.monotonic()
+            reference.result()
+            setup_s += time.monotonic() - start
+
         tuner = Tuner(
             searched,
             made_strategy(searched, seed),
@@ -219,10 +227,11 @@ def tune(
             stored=stored,
             spent_s=held.spent_s,
             on_status=_saving(folder, on_status),
+            ready=wait,
         )
         records = tuner.run()
         finals = time.monotonic()
-        best = choose_winner(measurer, searched, reference, records)
+        best = choose_winner(measurer, searched, reference.result(), records)
         if folder is not None and best.wrong:
             folder.store.append(best.wrong)
         measurer.seconds["time"] += time.monotonic() - finals

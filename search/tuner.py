@@ -93,6 +93,7 @@ class Tuner:
         stored: Records of this run from before it was interrupted.
         spent_s: Seconds that they took.
         on_status: Called after every trial.
+        ready: Called before anything is measured; it may wait.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Tuner:
         stored: Sequence[Record] = (),
         spent_s: float = 0.0,
         on_status: OnStatus | None = None,
+        ready: Callable[[], object] | None = None,
     ) -> None:
         self.space = space
         self.strategy = strategy
@@ -135,6 +137,7 @@ class Tuner:
         self._left = {record.candidate: record for record in stored}
         self._spent_s = spent_s
         self._on_status = on_status
+        self._ready = ready
         self._batches = 0
         self._illegal = 0
 
@@ -186,6 +189,8 @@ class Tuner:
             self._note(record, began)
 
         measured: dict[Candidate, Record] = {}
+        if self._ready is not None:
+            self._ready()
         self.measurer.measure(self.space, fresh, keep)
         self._take_in([self._left.get(c) or measured[c] for c in batch], noted=True)
         self._batches += 1

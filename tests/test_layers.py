@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Whom each layer may import from, besides itself. A module of the root is a layer of its own, but
-# `cli.py` and `cli_*.py` are one.
+# Whom each layer may import from, besides itself. A module of the root is a layer of its own.
 ALLOWED = {
     "data": set(),
     "costmodel": {"data"},
@@ -51,7 +50,7 @@ class Import:
 def sources(root: Path) -> dict[str, Path]:
     """Our modules by dotted name; a package is named by its folder, the root by `__init__`."""
     found = {path.stem: path for path in root.glob("*.py")}
-    for layer in ("data", "costmodel", "search"):
+    for layer in ("data", "costmodel", "search", "cli"):
         for path in (root / layer).rglob("*.py"):
             parts = path.relative_to(root).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -90,8 +89,7 @@ def imports(name: str, path: Path, known: set[str]) -> Iterator[Import]:
 
 def layer_of(name: str) -> str:
     """The layer of a module, by its dotted name."""
-    first = name.split(".")[0]
-    return "cli" if first.startswith("cli_") else first
+    return name.split(".")[0]
 
 
 def faults(root: Path) -> list[str]:
@@ -159,7 +157,7 @@ def test_the_clone_is_really_looked_at(clone: Path) -> None:
     [
         ("data/a.py", "from ..costmodel.base import X", "data must not import costmodel.base"),
         ("costmodel/a.py", "from ..search import base", "costmodel must not import search"),
-        ("search/a.py", "from ..cli import main", "search must not import cli"),
+        ("search/a.py", "from ..cli.app import main", "search must not import cli.app"),
         ("search/a.py", "from .. import tune", "search must not import the face"),
         ("metaschedule.py", "from . import cli", "metaschedule must not import cli"),
         ("data/a.py", "import tensortune.data.b", "imports are relative"),
@@ -172,11 +170,11 @@ def test_the_clone_is_really_looked_at(clone: Path) -> None:
     ],
 )
 def test_a_fault_is_found(tmp_path: Path, module: str, text: str, fault: str) -> None:
-    for layer in ("data", "costmodel", "search"):
+    for layer in ("data", "costmodel", "search", "cli"):
         (tmp_path / layer).mkdir()
         (tmp_path / layer / "__init__.py").touch()
     (tmp_path / "__init__.py").touch()
-    (tmp_path / "cli.py").touch()
+    (tmp_path / "cli/app.py").touch()
     (tmp_path / "costmodel/base.py").touch()
     (tmp_path / "data/b.py").write_text("from .a import Y" if "# b imports a" in text else "")
     (tmp_path / module).write_text(text)
@@ -185,7 +183,7 @@ def test_a_fault_is_found(tmp_path: Path, module: str, text: str, fault: str) ->
 
 
 def test_what_is_allowed_is_no_fault(tmp_path: Path) -> None:
-    for layer in ("data", "costmodel", "search", "search/rl"):
+    for layer in ("data", "costmodel", "search", "search/rl", "cli"):
         (tmp_path / layer).mkdir()
         (tmp_path / layer / "__init__.py").touch()
     (tmp_path / "data/a.py").write_text("import tvm\nfrom . import b\n")
@@ -193,8 +191,8 @@ def test_what_is_allowed_is_no_fault(tmp_path: Path) -> None:
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .a import X\n"
     )
     (tmp_path / "search/rl/env.py").write_text("import gymnasium\nfrom ...data.a import X\n")
-    (tmp_path / "cli.py").write_text("from .search.rl import env\n")
+    (tmp_path / "cli/app.py").write_text("from ..search.rl import env\n")
     (tmp_path / "__init__.py").write_text(
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .cli import main\n"
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .cli.app import main\n"
     )
     assert faults(tmp_path) == []

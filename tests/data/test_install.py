@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -61,3 +63,20 @@ def test_every_requirement_is_pinned_and_every_extra_known(clone: Path) -> None:
         if requirement.name != "tensortune":
             assert requirement.specifier.contains(pins[requirement.name]), requirement
     assert set(EXTRAS) == set(extras) - {"dev", "all"}
+
+
+def test_tvm_loads_without_torch_which_can_come_later() -> None:
+    pytest.importorskip("torch")
+    script = """
+import sys
+from tensortune.data.install import without_torch
+with without_torch():
+    import tvm
+assert "torch" not in sys.modules
+import torch
+assert torch.ones(3).sum().item() == 3.0
+with without_torch():
+    assert sys.modules["torch"] is torch
+assert tvm.runtime.tensor(torch.ones(3).numpy()).numpy().sum() == 3.0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)

@@ -189,7 +189,7 @@ def test_a_comparison_survives_a_crash_and_grows(
 
 
 COMMAND = (
-    "import typer; from tensortune.cli_compare import compare; "
+    "import typer; from tensortune.cli.compare import compare; "
     "app = typer.Typer(); app.command()(compare); app()"
 )
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_compare import report as command
+from tensortune.cli.compare import report as command
 from tensortune.data.install import InstallError
 from tensortune.search.compare_stats import summarise
 from tensortune.search.report import check_packages, write_report

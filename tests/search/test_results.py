@@ -11,7 +11,7 @@ from tvm_ffi import structural_equal
 from typer.testing import CliRunner
 
 import tensortune
-from tensortune.cli import app
+from tensortune.cli.app import app
 from tensortune.data.measure import UNTUNED
 from tensortune.search.tune import TuneResult
 

@@ -83,6 +83,23 @@ def test_the_budget_is_spent_exactly(
     assert len({record.candidate for record in records}) == trials
 
 
+def test_nothing_is_measured_before_all_is_ready(
+    space: SyntheticSpace, replay: ReplayMeasurer
+) -> None:
+    events: list[str] = []
+    tuner = Tuner(
+        space,
+        RandomSearch(space, 0),
+        replay,
+        None,
+        Budget(8),
+        on_status=lambda _: events.append("measured"),
+        ready=lambda: events.append("ready"),
+    )
+    tuner.run()
+    assert events == ["ready", *["measured"] * 8]
+
+
 @pytest.mark.parametrize("life", [0, 1, 5, 16, 23, 40, 63])
 def test_a_killed_run_resumes_as_if_it_had_not_been(
     space: SyntheticSpace, replay: ReplayMeasurer, tmp_path: Path, life: int

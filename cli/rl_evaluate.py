@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .cli_common import console, guard, load
+from .common import console, guard, load
 
 
 def rl_evaluate(

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from .cli_common import console, errors, guard, load
+from .common import console, errors, guard, load
 
 # How many failures are printed; all of them go into the folder and into the file of --json.
 _MOST_FAILED = 10

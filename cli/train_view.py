@@ -12,8 +12,8 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .cli_common import console, errors
-from .data.install import version_of
+from ..data.install import version_of
+from .common import console, errors
 
 METRICS = ("pairwise", "kendall", "spearman", "recall10", "top1", "top5", "rmse")
 # What a table has room for; the others are in the files.
@@ -82,7 +82,7 @@ def write_folder(out: Path, report: Mapping[str, Any]) -> None:
         note("no plots: pip install 'tensortune[report]'")
     else:
         # Loaded on use: matplotlib is optional.
-        plots = import_module(".search.plots_models", __package__)
+        plots = import_module("..search.plots_models", __package__)
         say(f"plots: {', '.join(str(path) for path in plots.plot_models(report, out))}")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from .costmodel.ceiling import dataset_ceiling
-from .data.dataset import Dataset
-from .data.dataset_stats import describe
+from ..costmodel.ceiling import dataset_ceiling
+from ..data.dataset import Dataset
+from ..data.dataset_stats import describe
 
 _BEGIN = "<!-- figures: tensortune dataset describe PATH --datasheet FILE -->"
 _END = "<!-- end of figures -->"

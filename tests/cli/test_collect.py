@@ -16,12 +16,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_collect import collect
+from tensortune.cli.collect import collect
 from tensortune.search.collect_folder import CollectFolder
 
 _COMMAND = """
 import typer
-from tensortune.cli_collect import collect
+from tensortune.cli.collect import collect
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(collect)
 app()

@@ -13,9 +13,9 @@ pytest.importorskip("torch")
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_rl_evaluate import rl_evaluate
+from tensortune.cli.rl_evaluate import rl_evaluate
 
-from .search.rl.policies import tiny_policy
+from ..search.rl.policies import tiny_policy
 
 app = typer.Typer()
 app.command()(rl_evaluate)

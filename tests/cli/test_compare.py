@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_compare import compare, read_seeds
+from tensortune.cli.compare import compare, read_seeds
 from tensortune.search.compare_stats import summarise
 
 app = typer.Typer()

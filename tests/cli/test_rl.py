@@ -13,7 +13,7 @@ pytest.importorskip("sb3_contrib")
 
 from typer.testing import CliRunner
 
-from tensortune.cli_rl import rl_app
+from tensortune.cli.rl import rl_app
 
 CONFIG = """
 environment = "cursor"

@@ -16,7 +16,7 @@ import pytest
 import tvm
 from typer.testing import CliRunner
 
-from tensortune.cli_store import store_app
+from tensortune.cli.store import store_app
 from tensortune.data.record import Record
 from tensortune.data.record_set import read_store
 from tensortune.data.sketch_space import SketchSpace
@@ -223,7 +223,7 @@ def test_ctrl_c_leaves_nothing_behind(here: Path, records: list[Record]) -> None
     names = {path.name for path in here.iterdir()}
     process = subprocess.Popen(
         [
-            *(sys.executable, "-c", "from tensortune.cli_store import store_app; store_app()"),
+            *(sys.executable, "-c", "from tensortune.cli.store import store_app; store_app()"),
             *("merge", "big.jsonl", "--out", "out.jsonl"),
         ],
         stderr=subprocess.PIPE,
@@ -241,7 +241,7 @@ def test_ctrl_c_leaves_nothing_behind(here: Path, records: list[Record]) -> None
 
 def test_stores_are_handled_without_tvm(here: Path) -> None:
     code = (
-        "import sys; from tensortune.cli_store import store_app\n"
+        "import sys; from tensortune.cli.store import store_app\n"
         "try: store_app(['merge', 'a.jsonl', 'run', '--out', 'all.jsonl'])\n"
         "except SystemExit: pass\n"
         "assert 'tvm' not in sys.modules"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .cli_common import console, guard, load
+from .common import console, guard, load
 
 
 def bench_model(

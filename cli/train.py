@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .cli_common import guard, load
-from .cli_train_view import METRICS, Shown, note, number, say, show_report, write_folder, write_json
+from .common import guard, load
+from .train_view import METRICS, Shown, note, number, say, show_report, write_folder, write_json
 
 Records = Annotated[
     Path,

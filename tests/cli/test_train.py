@@ -14,13 +14,13 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_train import evaluate, train
+from tensortune.cli.train import evaluate, train
 from tensortune.costmodel.files import load_model
 from tensortune.data.dataset import Dataset, read_dataset
 from tensortune.data.store import Store
 from tensortune.data.suites import ansor
 
-from .measured import measured
+from ..measured import measured
 
 SMALL = "xgb(rounds=30,max_depth=4)"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .cli_common import console, errors
+from .common import console, errors
 
 _MOST_PROBLEMS = 10
 

@@ -12,10 +12,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from .cli_common import console, errors, guard, load
-from .data import store_ops
-from .data.record import Record
-from .data.record_set import RecordSet, is_database, read_store, rewrite_store, write_store
+from ..data import store_ops
+from ..data.record import Record
+from ..data.record_set import RecordSet, is_database, read_store, rewrite_store, write_store
+from .common import console, errors, guard, load
 
 store_app = typer.Typer(
     no_args_is_help=True,

@@ -10,19 +10,21 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from .data.install import InstallError, check_install
+from ..data.install import InstallError, check_install, without_torch
 
 errors = Console(stderr=True)
 console = Console()
 
 
 def load(module: str) -> Any:
-    """A module of ours that needs TVM, after a check that TVM can run.
+    """A module of ours that needs TVM, which is loaded before it, after a check that it can run.
 
     Loaded on use, so that commands that need none answer at once.
     """
     check_install()
-    return import_module(module, __package__)
+    with without_torch():
+        import_module("tvm")
+    return import_module(module, __package__.rpartition(".")[0])
 
 
 def fail(message: str, code: int = 2) -> typer.Exit:
@@ -45,5 +47,7 @@ def guard(command: Callable[[], None]) -> None:
         raise fail(escape(str(error))) from None
     except MemoryError as error:
         raise fail(f"this machine has too little memory for it: {escape(str(error))}") from None
+    except ImportError as error:  # an extra's package: the message says which
+        raise fail(escape(str(error))) from None
     except RuntimeError as error:
         raise fail(escape(str(error)), 1) from None

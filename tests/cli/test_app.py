@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tensortune.cli import app
+from tensortune.cli.app import app
 from tensortune.costmodel.validity import ValidityModel
 from tensortune.data.store import Store
 
@@ -189,7 +189,7 @@ def test_a_broken_installation_is_named(
     if broken == "apache-tvm-ffi":
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {broken}\nVersion: 0.1.15\n")
-        script = "from tensortune.cli import main; main()"
+        script = "from tensortune.cli.app import main; main()"
     else:
         script = (
             "import importlib.metadata as m; version = m.version\n"
@@ -197,7 +197,7 @@ def test_a_broken_installation_is_named(
             "    if name == 'apache-tvm': raise m.PackageNotFoundError(name)\n"
             "    return version(name)\n"
             "m.version = gone\n"
-            "from tensortune.cli import main; main()"
+            "from tensortune.cli.app import main; main()"
         )
     environment = dict(os.environ)
     environment["PYTHONPATH"] = f"{tmp_path}:{environment.get('PYTHONPATH', '')}"

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from .cli_common import errors, guard, load
-from .cli_rl_evaluate import rl_evaluate
-from .cli_train_view import note, say, write_json
+from .common import errors, guard, load
+from .rl_evaluate import rl_evaluate
+from .train_view import note, say, write_json
 
 rl_app = typer.Typer(
     no_args_is_help=True, help="Policies that shape loop nests, learnt by reinforcement."

@@ -12,8 +12,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from .cli_common import console, load
-from .data.finding import Finding
+from ..data.finding import Finding
+from .common import console, load
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 _AUTOTVM = "AutoTVM (optional)"
@@ -42,7 +42,7 @@ def doctor(
 
     Example: tensortune doctor --peak
     """
-    module = import_module(".data.doctor", __package__)  # it has to run where TVM can't
+    module = import_module("..data.doctor", __package__)  # it has to run where TVM can't
     findings: list[Finding] = module.diagnose(peak=peak)
     broken = any(finding.status == "fail" for finding in findings)
     if not broken:

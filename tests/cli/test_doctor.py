@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tensortune.cli_doctor import check_autotvm, doctor
+from tensortune.cli.doctor import check_autotvm, doctor
 
 
 def test_autotvm_is_optional() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from tensortune.cli_dataset import dataset_app
+from tensortune.cli.dataset import dataset_app
 from tensortune.data.candidate import Candidate
 from tensortune.data.dataset import read_dataset, write_dataset
 from tensortune.data.record import Record
@@ -20,7 +20,7 @@ from tensortune.data.store import Store
 from tensortune.data.target import cpu_target, target_string
 from tensortune.data.workload import workload
 
-LOGS = Path(__file__).parent / "data" / "logs"
+LOGS = Path(__file__).parents[1] / "data" / "logs"
 HELD_OUT = workload("batch_matmul", 1, 384, 384, 384)
 
 

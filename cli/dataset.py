@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from .cli_common import console, errors, guard, load
-from .cli_dataset_say import log_row, note, note_first, say, say_added, say_held_out, show_log
-from .data.record_set import RecordSet, is_database, read_store
+from ..data.record_set import RecordSet, is_database, read_store
+from .common import console, errors, guard, load
+from .dataset_say import log_row, note, note_first, say, say_added, say_held_out, show_log
 
 dataset_app = typer.Typer(
     no_args_is_help=True,
@@ -174,7 +174,7 @@ def describe(
     """
 
     def body() -> None:
-        view = load(".cli_dataset_view")
+        view = load(".cli.dataset_view")
         figures = view.figures(load(".data.dataset").read_dataset(path))
         for line in view.summary(figures):
             say(line)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .cli_common import console, errors, guard, load
+from .common import console, errors, guard, load
 
 
 def compare(
@@ -20,8 +20,9 @@ def compare(
         str,
         typer.Option(
             help="Comma-separated: [label=]strategy[:trials=N][:seeds=N][:batch=N][:model=NAME]"
-            "[:space=NAME][:acquisition=NAME][:policy=FILE], and peers. seeds=N takes the first N "
-            "of --seeds."
+            "[:space=NAME][:acquisition=NAME][:policy=FILE]. Strategies: annealing, evolution, "
+            "random, beam, rl, rl+annealing, package.module:Name, and peers "
+            "(docs/strategies.md). seeds=N takes the first N of --seeds."
         ),
     ] = "annealing,evolution,random,metaschedule-fast",
     seeds: Annotated[

@@ -11,17 +11,19 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from .cli_bench import bench_model, bench_transfer
-from .cli_collect import collect
-from .cli_common import console, errors, guard, load
-from .cli_compare import compare, report
-from .cli_dataset import dataset_app
-from .cli_doctor import doctor
-from .cli_rl import rl_app
-from .cli_store import store_app
-from .cli_train import evaluate, train
-from .data.operators import OPERATORS
-from .data.signature import WorkloadError
+from ..data.install import check_install
+from ..data.operators import OPERATORS
+from ..data.pool_start import end_early, start_early
+from ..data.signature import WorkloadError
+from .bench import bench_model, bench_transfer
+from .collect import collect
+from .common import console, errors, guard, load
+from .compare import compare, report
+from .dataset import dataset_app
+from .doctor import doctor
+from .rl import rl_app
+from .store import store_app
+from .train import evaluate, train
 
 app = typer.Typer(
     name="tensortune",
@@ -157,6 +159,9 @@ def tune(
             raise ValueError(
                 f"--cold starts from nothing, and --model {model} does not: choose one"
             )
+        if target is None:
+            check_install()
+            start_early()
         module = load(".search.tune")
         imported_s = time.monotonic() - began
         workload = _workload(operator, shape or [], dtype)
@@ -190,7 +195,10 @@ def tune(
             summary["seconds"]["setup"] += imported_s
             load(".search.run_folder").write_json(json_file, summary)
 
-    guard(body)
+    try:
+        guard(body)
+    finally:
+        end_early()
 
 
 def _workload(operator: str, shape: list[str], dtype: str) -> Any:
@@ -289,7 +297,3 @@ def bench_measure(
 def main() -> None:
     """Run the command line."""
     app()
-
-
-if __name__ == "__main__":
-    main()
