@@ -38,7 +38,7 @@ def rl_evaluate(
             show_default=False,
         ),
     ] = None,
-    rollouts: Annotated[int, typer.Option(help="Episodes that the model chooses from.")] = 64,
+    rollouts: Annotated[int, typer.Option(help="Episodes that the model chooses from.")] = 12,
     metaschedule: Annotated[
         int, typer.Option(help="Trials of MetaSchedule's search; 0 leaves it out.")
     ] = 64,

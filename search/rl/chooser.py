@@ -66,7 +66,7 @@ class Chooser:
         target: tvm.target.Target,
         *,
         speed: Speed | None = None,
-        rollouts: int = 64,
+        rollouts: int = 12,
         seed: int = 0,
     ) -> None:
         if rollouts < 1:

@@ -55,7 +55,7 @@ class EvaluateSettings:
     """
 
     measurements: int = 0
-    rollouts: int = 64
+    rollouts: int = 12
     metaschedule: int = 64
     random: int = 32
     seed: int = 0

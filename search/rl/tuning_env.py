@@ -91,6 +91,10 @@ class TuningEnv(gymnasium.Env, Generic[S]):  # type: ignore[type-arg,unused-igno
         speed: What is paid for. Several environments may share a `Remembered` one.
         reward: Whether every step pays what it gains, or the last one for all.
         limit: Steps after which an episode is cut off.
+
+    Attributes:
+        known_masks: Masks by their states, for environments that are alike and of one space to
+            share; None remembers nothing.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (gymnasium's own declaration)
@@ -106,6 +110,7 @@ class TuningEnv(gymnasium.Env, Generic[S]):  # type: ignore[type-arg,unused-igno
         self.reward = reward
         self.limit = limit
         self.steps = 0
+        self.known_masks: dict[Any, npt.NDArray[np.bool_]] | None = None
         self._state: Any = None
         self._mask: npt.NDArray[np.bool_] | None = None
         self._coming: tuple[Any, bytes, tuple[Any, bool]] | None = None
@@ -147,7 +152,10 @@ class TuningEnv(gymnasium.Env, Generic[S]):  # type: ignore[type-arg,unused-igno
     def action_masks(self) -> npt.NDArray[np.bool_]:
         """Which actions are legal: one flag an action, or one for each value of each dimension."""
         if self._mask is None:
-            self._mask = self._legal()
+            known = {} if self.known_masks is None else self.known_masks
+            if self._state not in known:
+                known[self._state] = self._legal()
+            self._mask = known[self._state]
         return self._mask.copy()
 
     def upcoming(self, action: Any) -> Query | None:
