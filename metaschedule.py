@@ -27,7 +27,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from .costmodel.base import CostModel
 from .costmodel.files import make_model
-from .costmodel.metaschedule import MetaScheduleModel
+from .costmodel.metaschedule import MetaScheduleModel, pretrained_model
 from .costmodel.pretrained import named
 from .costmodel.xgb import XGBModel
 from .data.metaschedule.builder import builder
@@ -42,7 +42,7 @@ __all__ = ["builder", "cost_model", "runner", "skip_gpu_intrinsics", "strategy"]
 
 
 def cost_model(
-    model: str | PathLike[str] | CostModel = "xgb",
+    model: str | PathLike[str] | CostModel = "pretrained",
     *,
     seed: int = 0,
     work_dir: str | PathLike[str] | None = None,
@@ -52,7 +52,7 @@ def cost_model(
     Its `save(path)` writes what it learnt, as a file that this function and `load(path)` take.
 
     Args:
-        model: `xgb`, which knows nothing yet; `pretrained`, which has seen other workloads; a
+        model: `pretrained`, which has seen other workloads; `xgb`, which knows nothing yet; a
             `CostModel` of yours, or `package.module:Name` of one; or the path of a saved model.
         seed: Seed of the models.
         work_dir: A work dir to go on in: the model learns first from what its database holds. A
@@ -81,8 +81,7 @@ def cost_model(
 def _named_model(name: str | PathLike[str], seed: int) -> Any:
     found = named(str(name))
     if found is not None:
-        priors = [] if found.verify is None else [found.verify]
-        return MetaScheduleModel(XGBModel(seed=seed), seed, priors=priors, draft_prior=found.draft)
+        return pretrained_model(found, seed)
     if not Path(name).is_file():
         return cost_model(make_model(name, seed), seed=seed)
     made = MetaScheduleModel(XGBModel(seed=seed), seed)

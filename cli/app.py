@@ -94,8 +94,8 @@ def tune(
     strategy: Annotated[
         str,
         typer.Option(
-            help="Search strategy: annealing, beam, evolution or random; rl or rl+annealing, which "
-            "follow a trained policy; or package.module:Name."
+            help="Search strategy: annealing, beam, evolution or random; rl, rl+learning or "
+            "rl+annealing, which follow a trained policy; or package.module:Name."
         ),
     ] = "annealing",
     policy: Annotated[

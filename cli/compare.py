@@ -21,7 +21,7 @@ def compare(
         typer.Option(
             help="Comma-separated: [label=]strategy[:trials=N][:seeds=N][:batch=N][:model=NAME]"
             "[:space=NAME][:acquisition=NAME][:policy=FILE]. Strategies: annealing, evolution, "
-            "random, beam, rl, rl+annealing, package.module:Name, and peers "
+            "random, beam, rl, rl+learning, rl+annealing, package.module:Name, and peers "
             "(docs/strategies.md). seeds=N takes the first N of --seeds."
         ),
     ] = "annealing,evolution,random,metaschedule-fast",

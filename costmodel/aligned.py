@@ -14,7 +14,10 @@ from .base import Samples
 from .combined import Kinds
 from .feature_cache import DERIVED, cache_folder, samples
 from .features.general_dataset import samples_of_dataset
-from .features.schemas import GENERAL
+from .features.schemas import GENERAL, JOINT, RELATIONS
+
+# Features that are others side by side.
+_JOINED = {JOINT.name: (RELATIONS.name, GENERAL.name)}
 
 Progress = Callable[[str, int, int], None]
 """Called with a kind of features, how many programs are done, and of how many."""
@@ -63,7 +66,7 @@ def aligned(
         progress: Told how far each kind is.
     """
     found = {}
-    for kind in kinds:
+    for kind in dict.fromkeys(part for name in kinds for part in _JOINED.get(name, (name,))):
 
         def told(done: int, total: int, kind: str = kind) -> None:
             if progress is not None:
@@ -84,4 +87,14 @@ def aligned(
     made = {
         kind: each.samples.take(np.isin(each.positions, common)) for kind, each in found.items()
     }
-    return Aligned(made, common, missing)
+    for kind in set(kinds) & set(_JOINED):
+        made[kind] = _joined(made, kind)
+    return Aligned({kind: made[kind] for kind in kinds}, common, missing)
+
+
+def _joined(made: Kinds, kind: str) -> Samples:
+    """Samples with features that others have a part of each; all with one row a program."""
+    parts = [made[part] for part in _JOINED[kind]]
+    rows = np.concatenate([part.rows for part in parts], axis=1)
+    one = parts[0]
+    return Samples(JOINT, rows, one.counts, one.latency_s, one.groups)

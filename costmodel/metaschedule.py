@@ -33,6 +33,7 @@ from .features import loops, relations, statements
 from .features.schemas import STATEMENTS
 from .metaschedule_file import KIND, Held, TaskModel, read, samples_of, write
 from .model_file import describe
+from .pretrained import Pretrained
 from .priors import SCHEMAS, kinds_of, listed, said
 from .transfer import trained
 from .xgb import XGBModel
@@ -320,3 +321,9 @@ def _extractor() -> Any:
 
 def _named(mods: Sequence[Any]) -> list[Scheduled]:
     return [Scheduled(Candidate(KIND, (i,)), mod, None) for i, mod in enumerate(mods)]
+
+
+def pretrained_model(found: Pretrained, seed: int) -> MetaScheduleModel:
+    """A model that starts from the pretrained ones, and trusts them as far as they prove right."""
+    priors = [] if found.verify is None else [found.verify]
+    return MetaScheduleModel(XGBModel(seed=seed), seed, priors=priors, draft_prior=found.draft)

@@ -27,6 +27,14 @@ LARGE: dict[str, Any] = {
     "min_child_weight": 1.0,
 }
 
+# The same where nobody has to wait for a prediction, and a file may be larger.
+DEEP: dict[str, Any] = {
+    "rounds": 200,
+    "max_depth": 8,
+    "learning_rate": 0.1,
+    "min_child_weight": 4.0,
+}
+
 _NAME = re.compile(r"([\w-]+)\((.*)\)", re.DOTALL)
 
 
@@ -76,6 +84,10 @@ class Part:
 _XGB = Part("statements", ".xgb:XGBModel", LARGE)
 _XGB_RELATIONS = Part("relations", ".xgb:XGBModel", LARGE)
 _DRAFT = Part("general", ".xgb:XGBModel", {**LARGE, "rounds": 150, "learning_rate": 0.1})
+_DEEP = tuple(
+    Part(features, ".xgb:XGBModel", DEEP)
+    for features in ("statements", "relations", "general", "relations+general")
+)
 _TREEGRU = Part("loops", ".treegru:TreeGRU", needs="torch")
 
 MODELS: dict[str, tuple[Part, ...]] = {
@@ -84,9 +96,10 @@ MODELS: dict[str, tuple[Part, ...]] = {
     "xgb-relations": (_XGB_RELATIONS,),
     "draft": (_DRAFT,),
     "verify": (_XGB, _XGB_RELATIONS),
-    "xgb-all": (_XGB, _XGB_RELATIONS, _DRAFT),
+    "xgb-joint": (_DEEP[-1],),
+    "xgb-all": _DEEP,
     "treegru": (_TREEGRU,),
-    "all": (_XGB, _XGB_RELATIONS, _DRAFT, _TREEGRU),
+    "all": (*_DEEP, _TREEGRU),
     PEER: (Part("statements", ".peer_metaschedule:MetaScheduleXGB"),),
 }
 """The models that can be trained, by name; one of several parts adds up their scores."""

@@ -22,7 +22,11 @@ STRATEGIES: dict[str, Callable[[Space, int], Strategy]] = {
     "evolution": Evolution,
     "random": RandomSearch,
 }
-POLICY_STRATEGIES = {"rl": "PolicySearch", "rl+annealing": "PolicyAnnealing"}
+POLICY_STRATEGIES = {
+    "rl": "PolicySearch",
+    "rl+learning": "FineTunedSearch",
+    "rl+annealing": "PolicyAnnealing",
+}
 """Strategies that follow a trained policy: classes of `rl.strategy`, which needs the extra `rl`."""
 
 
@@ -45,7 +49,7 @@ def find_strategy(
         return _find_policy_strategy(name, policy)
     if policy is not None:
         raise ValueError(
-            f"the strategy `{name}` follows no policy; {' and '.join(POLICY_STRATEGIES)} do"
+            f"the strategy `{name}` follows no policy; {', '.join(POLICY_STRATEGIES)} do"
         )
     module, colon, attribute = name.partition(":")
     if colon:

@@ -138,7 +138,7 @@ def tune(
         seconds: Seconds of search at most; the last batch is finished, and the final timing and
             check (a few seconds) come on top.
         strategy: Name of the search strategy: `annealing`, `beam`, `evolution`, `random`; `rl` or
-            `rl+annealing`, which follow a trained policy and need the extra `rl`; or
+            `rl+learning`, `rl+annealing`, which follow a trained policy and need the extra `rl`; or
             `package.module:Name` for one of your own.
         model: The cost model that guides it: `pretrained`, which has seen other workloads on a
             machine like this one; `xgb`, which learns from this run alone; the path of a saved

@@ -141,6 +141,12 @@ STATEMENTS = FeatureSchema(name="statements", version=1, width=164)
 LOOPS = FeatureSchema(name="loops", version=1, width=98)
 RELATIONS = FeatureSchema(name="relations", version=1, width=228)
 GENERAL = FeatureSchema(name="general", version=1, width=len(GENERAL_COLUMNS))
+JOINT = FeatureSchema(
+    name=f"{RELATIONS.name}+{GENERAL.name}",
+    version=RELATIONS.version + GENERAL.version - 1,
+    width=RELATIONS.width + GENERAL.width,
+)
+"""What a program's loops and its decisions say, in one row."""
 
 # The versions that this library makes, by the features' name.
 VERSIONS = {
@@ -148,6 +154,7 @@ VERSIONS = {
     LOOPS.name: LOOPS.version,
     RELATIONS.name: RELATIONS.version,
     GENERAL.name: GENERAL.version,
+    JOINT.name: JOINT.version,
     "decisions": 1,
 }
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from ...costmodel.metaschedule import MetaScheduleModel
-from ...costmodel.xgb import XGBModel
+from ...costmodel.metaschedule import pretrained_model
+from ...costmodel.pretrained import load as load_pretrained
 from ...data.candidate import Candidate
 from ...data.finals import make_reference
 from ...data.host import set_threads
@@ -43,10 +43,10 @@ def run_shipped(workload: Workload, target: Any, trials: int, seed: int, folder:
 def run_with_our_parts(
     workload: Workload, target: Any, trials: int, seed: int, folder: Path
 ) -> Outcome:
-    """`ms.tune_tir` with our model, strategy, builder and runner in it."""
+    """`ms.tune_tir` with our model (pretrained), strategy, builder and runner in it."""
     skip_gpu_intrinsics()
     parts = {
-        "cost_model": MetaScheduleModel(XGBModel(seed=seed), seed),
+        "cost_model": pretrained_model(load_pretrained(), seed),
         "strategy": MetaScheduleStrategy(SimulatedAnnealing),
         "builder": builder(),
         "runner": runner(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,20 @@ def no_speed(queries: Sequence[Query]) -> Array:
     return np.zeros(len(queries))
 
 
+class Episode(NamedTuple):
+    """What an episode saw and did.
+
+    Attributes:
+        observations: An observation a step.
+        masks: What was legal, of shape (steps, actions).
+        actions: What was done, of shape (steps, dimensions of an action).
+    """
+
+    observations: list[Any]
+    masks: npt.NDArray[np.bool_]
+    actions: npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True, eq=False)
 class Policy:
     """What was trained to act in an environment.
@@ -80,7 +94,13 @@ class Policy:
     def rollouts(
         self, space: NamedSpace, n: int, rng: np.random.Generator, *, greedy: bool = False
     ) -> list[Candidate]:
-        """Candidates that episodes end with, `n` distinct ones at most.
+        """Candidates that episodes end with, `n` distinct ones at most; see `episodes`."""
+        return list(self.episodes(space, n, rng, greedy=greedy))
+
+    def episodes(
+        self, space: NamedSpace, n: int, rng: np.random.Generator, *, greedy: bool = False
+    ) -> dict[Candidate, Episode]:
+        """Episodes by the candidates that they end with, `n` distinct ones at most.
 
         The first is of the episode that takes the preferred action at every step; in the others
         actions are drawn. They are taken in a batch, and no speed is asked for.
@@ -102,13 +122,13 @@ class Policy:
                 f"{space_of(self.env)}, or train one for that space (`tensortune rl train`)"
             )
         if n < 1:
-            return []
+            return {}
         only = _Only(space)
         envs = [self.make_env(only) for _ in range(1 if greedy else n)]
         masks: dict[Any, Any] = {}  # episodes begin alike, and masks take half of their time
         for env in envs:
             env.known_masks = masks
-        found: dict[Candidate, None] = {}
+        found: dict[Candidate, Episode] = {}
         with torch.inference_mode(), one_thread():
             for number in range(1 if greedy else _TRIES):
                 missing = len(envs) - len(found)
@@ -117,9 +137,9 @@ class Policy:
                 heat = np.full(missing, _HOTTER**number)
                 if number == 0:
                     heat[0] = 0.0
-                for candidate in self._episodes(envs[:missing], heat, rng):
-                    found.setdefault(candidate)
-        return list(found)
+                for candidate, episode in self._play(envs[:missing], heat, rng):
+                    found.setdefault(candidate, episode)
+        return found
 
     def choose(
         self, observations: Sequence[Any], masks: Array, heat: Array, rng: np.random.Generator
@@ -132,7 +152,7 @@ class Policy:
             heat: For each how little preferences count; at 0 the preferred action is taken.
             rng: Draws the actions.
         """
-        logits = self.net(_batch(observations)).double().numpy()
+        logits = self.net(batch(observations)).double().numpy()
         logits = np.where(masks.astype(bool), logits, -np.inf)
         # Adding Gumbel noise to logits and taking the highest is drawing from their softmax.
         logits += heat[:, None] * rng.gumbel(size=logits.shape)
@@ -140,24 +160,31 @@ class Policy:
         chosen: npt.NDArray[np.int64] = logits.reshape(len(logits), -1, values).argmax(-1)
         return chosen
 
-    def _episodes(
+    def _play(
         self, envs: Sequence[TuningEnv[Any]], heat: Array, rng: np.random.Generator
-    ) -> list[Candidate]:
-        """What an episode in each environment ends with."""
+    ) -> list[tuple[Candidate, Episode]]:
+        """An episode in each environment, and the candidate that it ends with."""
         seeds = rng.integers(2**31, size=len(envs)).tolist()
         seen = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+        steps: list[list[tuple[Any, Any, Any]]] = [[] for _ in envs]
         going = list(range(len(envs)))
         while going:
             masks = np.array([envs[at].action_masks() for at in going])
             actions = self.choose([seen[at] for at in going], masks, heat[going], rng)
             left = []
-            for at, action in zip(going, actions, strict=True):
+            for at, mask, action in zip(going, masks, actions, strict=True):
+                steps[at].append((seen[at], mask, action))
                 taken = action if self.env == "knob" else int(action[0])
                 seen[at], _, terminated, truncated, _ = envs[at].step(taken)
                 if not (terminated or truncated):
                     left.append(at)
             going = left
-        return [env.candidate for env in envs]
+        found = []
+        for env, taken_steps in zip(envs, steps, strict=True):
+            observations, legal, done = zip(*taken_steps, strict=True)
+            episode = Episode(list(observations), np.array(legal), np.array(done))
+            found.append((env.candidate, episode))
+        return found
 
     def save(self, path: StrPath) -> None:
         """Write the policy to a file, without pickle; others see the old file or the whole new."""
@@ -244,7 +271,8 @@ def _check(path: StrPath, state: Mapping[str, Any]) -> None:
             )
 
 
-def _batch(observations: Sequence[Any]) -> Any:
+def batch(observations: Sequence[Any]) -> Any:
+    """Observations as the network takes them: a tensor, or one for each part."""
     if isinstance(observations[0], dict):
         return {
             key: torch.from_numpy(np.stack([seen[key] for seen in observations]))

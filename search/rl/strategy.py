@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Collection, Sequence
@@ -15,7 +16,8 @@ from ...data.workload import WorkloadError
 from ..annealing import SimulatedAnnealing
 from ..base import Score, Trial
 from ..guided import Frontier, Memory, best_distinct, draw_new, finite_scores
-from .policy import Policy, PolicyFileError, shipped
+from .fine_tune import FineTuner
+from .policy import Episode, Policy, PolicyFileError, shipped
 
 # Rollouts have run dry when fewer than one in so many ends with a candidate that is new.
 _DRY = 8
@@ -68,7 +70,7 @@ class PolicySearch:
         self.near = near
         self._rng = np.random.default_rng(seed)
         self._memory = Memory()
-        first = roll_out(self.policy, space, rollouts, self._rng)
+        first = self._roll_out()
         self._acts = bool(first)
         self._pool: dict[Candidate, None] = dict.fromkeys(first)
         self._dry = False
@@ -95,15 +97,15 @@ class PolicySearch:
         """Remember what was measured."""
         self._memory.tell(trials)
 
+    def _roll_out(self) -> list[Candidate]:
+        return list(play(self.policy, self.space, self.rollouts, self._rng))
+
     def _roll(self, wanted: int) -> None:
         """Play episodes until so many of their candidates are welcome, or little is new."""
         while not self._dry:
             if sum(map(self._memory.is_welcome, self._pool)) >= wanted:
                 return
-            if self._acts:
-                drawn = roll_out(self.policy, self.space, self.rollouts, self._rng)
-            else:
-                drawn = self.space.sample(self._rng, self.rollouts)
+            drawn = self._roll_out() if self._acts else self.space.sample(self._rng, self.rollouts)
             before = len(self._pool)
             self._pool.update(dict.fromkeys(drawn))
             self._dry = (len(self._pool) - before) * _DRY < self.rollouts
@@ -122,6 +124,58 @@ class PolicySearch:
             top.offer(moved, scores)
             states = [moved[i] for i in best_distinct(moved, scores, _STARTS)]
         return [candidate for _, candidate in top.ranked()]
+
+
+class FineTunedSearch(PolicySearch):
+    """The same with the policy trained on by what is measured; see `FineTuner`.
+
+    After every batch as many episodes are played again. The policy itself is left as it is.
+
+    Args:
+        space: Where to search: the space that the policy acts in.
+        seed: Seed of all draws.
+        policy: The policy, or its file; None for the one that comes with this package.
+        rollouts: See `PolicySearch`.
+        near: See `PolicySearch`.
+
+    Raises:
+        PolicyFileError: the policy can't be used, or is for another space.
+        FileNotFoundError: there is no such file.
+    """
+
+    name = "rl+learning"
+
+    def __init__(
+        self,
+        space: Space,
+        seed: int = 0,
+        *,
+        policy: Policy | str | os.PathLike[str] | None = None,
+        rollouts: int = 64,
+        near: float = 0.5,
+    ) -> None:
+        self._tuner = FineTuner(load_policy(policy))
+        self._episodes: dict[Candidate, Episode] = {}
+        self._speeds: dict[Candidate, float] = {}
+        super().__init__(space, seed, policy=self._tuner.policy, rollouts=rollouts, near=near)
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Remember what was measured, and learn from it."""
+        super().tell(trials)
+        for trial in trials:
+            if trial.candidate in self._episodes:
+                self._speeds[trial.candidate] = -math.log(trial.record.latency_s)
+        self._tuner.learn(
+            [self._episodes[one] for one in self._speeds], list(self._speeds.values())
+        )
+        if self._acts:
+            self._pool.update(dict.fromkeys(self._roll_out()))
+
+    def _roll_out(self) -> list[Candidate]:
+        found = play(self.policy, self.space, self.rollouts, self._rng)
+        for candidate, episode in found.items():
+            self._episodes.setdefault(candidate, episode)
+        return list(found)
 
 
 class PolicyAnnealing(SimulatedAnnealing):
@@ -155,8 +209,8 @@ class PolicyAnnealing(SimulatedAnnealing):
         self.policy = load_policy(policy)
         self.rollouts = rollouts
         # A generator of its own: the walks draw as they do without a policy.
-        drawn = roll_out(self.policy, space, rollouts, np.random.default_rng([seed, 2]))
-        super().__init__(space, seed, start=drawn)
+        drawn = play(self.policy, space, rollouts, np.random.default_rng([seed, 2]))
+        super().__init__(space, seed, start=list(drawn))
 
 
 def load_policy(policy: Policy | str | os.PathLike[str] | None) -> Policy:
@@ -171,8 +225,10 @@ def load_policy(policy: Policy | str | os.PathLike[str] | None) -> Policy:
     return policy if isinstance(policy, Policy) else Policy.load(policy)
 
 
-def roll_out(policy: Policy, space: Space, n: int, rng: np.random.Generator) -> list[Candidate]:
-    """What episodes of the policy end with; nothing, and a warning, where it can't act.
+def play(
+    policy: Policy, space: Space, n: int, rng: np.random.Generator
+) -> dict[Candidate, Episode]:
+    """Episodes of the policy by what they end with; none, and a warning, where it can't act.
 
     Raises:
         PolicyFileError: the policy is for another space.
@@ -180,10 +236,10 @@ def roll_out(policy: Policy, space: Space, n: int, rng: np.random.Generator) -> 
     if not isinstance(space, NamedSpace):
         raise PolicyFileError(f"a policy acts in the spaces of this library, not in {space.name}")
     try:
-        return policy.rollouts(space, n, rng)
+        return policy.episodes(space, n, rng)
     except WorkloadError as error:
         warnings.warn(f"searched without the policy: {error}", stacklevel=3)
-        return []
+        return {}
 
 
 def _best(candidates: list[Candidate], n: int, score: Score) -> list[Candidate]:

@@ -24,7 +24,7 @@ from tensortune.data.workload import workload
 from tensortune.search.base import Strategy, Trial
 from tensortune.search.compare import Entrant
 from tensortune.search.rl.policy import PolicyFileError
-from tensortune.search.rl.strategy import PolicyAnnealing, PolicySearch
+from tensortune.search.rl.strategy import FineTunedSearch, PolicyAnnealing, PolicySearch
 from tensortune.search.strategies import default_space, find_strategy
 from tensortune.search.tune import tune
 
@@ -82,7 +82,7 @@ def test_scores_rank_what_the_policy_makes() -> None:
 
 
 @pytest.mark.parametrize("score", [flat, short])
-@pytest.mark.parametrize("make", [PolicySearch, PolicyAnnealing])
+@pytest.mark.parametrize("make", [PolicySearch, FineTunedSearch, PolicyAnnealing])
 def test_nothing_is_proposed_twice_and_nothing_is_missing(
     make: type[PolicySearch | PolicyAnnealing], score: object
 ) -> None:
@@ -117,7 +117,7 @@ def test_the_share_of_neighbours_grows_with_what_was_measured() -> None:
     assert share(1.0) > 0.7
 
 
-@pytest.mark.parametrize("make", [PolicySearch, PolicyAnnealing])
+@pytest.mark.parametrize("make", [PolicySearch, FineTunedSearch, PolicyAnnealing])
 def test_a_seed_makes_the_proposals(make: type[PolicySearch | PolicyAnnealing]) -> None:
     def proposals(seed: int) -> list[Candidate]:
         strategy: Strategy = make(space_of(), seed, policy=tiny_policy(), rollouts=8)
@@ -139,13 +139,13 @@ def test_every_operator_is_searched(operator: str) -> None:
     space = space_of(operator)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for make in (PolicySearch, PolicyAnnealing):
+        for make in (PolicySearch, FineTunedSearch, PolicyAnnealing):
             strategy: Strategy = make(space, 0, policy=tiny_policy(), rollouts=4)
             for candidate in strategy.ask(4, flat):
                 assert space.schedule(candidate).candidate == candidate
 
 
-@pytest.mark.parametrize("make", [PolicySearch, PolicyAnnealing])
+@pytest.mark.parametrize("make", [PolicySearch, FineTunedSearch, PolicyAnnealing])
 def test_what_the_policy_cannot_take_is_sampled(
     make: type[PolicySearch | PolicyAnnealing],
 ) -> None:
@@ -177,7 +177,11 @@ def test_options_out_of_range_are_refused(options: dict[str, float]) -> None:
 
 @pytest.mark.parametrize(
     ("strategy", "operator", "model"),
-    [("rl", "matmul", "pretrained"), ("rl+annealing", "softmax", "none")],
+    [
+        ("rl", "matmul", "pretrained"),
+        ("rl+learning", "matmul", "none"),
+        ("rl+annealing", "softmax", "none"),
+    ],
 )
 def test_tuning_chooses_the_space_and_finds_a_right_kernel(
     tmp_path: Path, strategy: str, operator: str, model: str
@@ -209,7 +213,7 @@ def test_a_strategy_is_found_with_its_policy(tmp_path: Path) -> None:
 
 
 def test_policies_that_are_of_no_use_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"annealing.*follows no policy; rl and rl\+annealing do"):
+    with pytest.raises(ValueError, match=r"annealing.*follows no policy; rl, .*rl\+annealing do"):
         find_strategy("annealing", tmp_path / "mine.ttp")
     with pytest.raises(FileNotFoundError):
         find_strategy("rl", tmp_path / "none.ttp")
