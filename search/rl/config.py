@@ -198,6 +198,10 @@ class TrainConfig:
         Raises:
             ConfigError: a setting is unknown, of the wrong type, or out of range.
         """
+        if isinstance(value, Mapping) and value.get("environment", cls.environment) != (
+            cls.environment
+        ):
+            value = {"settings": {}, **value}  # those that are usual are another environment's
         return _checked(_read(cls, value, ""))
 
     def to_json(self) -> dict[str, Any]:
@@ -212,7 +216,7 @@ class TrainConfig:
         """
         given = {name: value for name, value in settings.items() if value is not None}
         if given.get("environment", self.environment) != self.environment:
-            given.setdefault("settings", {})  # those that are there are another environment's
+            given.setdefault("settings", {})
         return TrainConfig.of(self.to_json() | given)
 
 

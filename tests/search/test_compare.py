@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import psutil
 import pytest
@@ -225,14 +226,16 @@ def test_an_interrupted_comparison_goes_on_and_leaves_nothing_behind(tmp_path: P
     process = start("--seeds", "2")
     wait_for(runs / "random-0/job.json")
     wait_for(runs / "random-0/log.txt")
-    other = start("--seeds", "2")
-    assert "another process is comparing" in other.communicate(timeout=60)[0]
-    assert other.returncode == 2
     process.kill()
     process.communicate()
     psutil.wait_procs(at_work(), timeout=30)
     assert not at_work()
     assert not (runs / "random-0/done.json").exists()
+    # Only one at a time.
+    with filelock.FileLock(tmp_path / "comparison/compare.lock"):
+        process = start("--seeds", "2")
+        assert "another process is comparing" in process.communicate(timeout=60)[0]
+    assert process.returncode == 2
     # Interrupted: what was finished is kept.
     process = start("--seeds", "2")
     wait_for(runs / "random-1/log.txt")
