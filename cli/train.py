@@ -32,8 +32,9 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="xgb, xgb-small, xgb-relations, draft, verify, xgb-all, treegru or all; with "
-            "arguments as in 'xgb(max_depth=4)'; or package.module:Name of your own."
+            help="xgb, xgb-small, xgb-relations, draft, verify, xgb-joint, xgb-all, treegru, "
+            "treegru-3 or all; with arguments as in 'xgb(max_depth=4)'; or package.module:Name of "
+            "your own."
         ),
     ] = "xgb",
     start: Annotated[

@@ -181,6 +181,7 @@ def _fitted(part: Part, one: _Round, data: Aligned, kept: Results) -> Fitted:
         "arguments": dict(part.arguments),
         "split": one.split,
         "seed": one.seed,
+        "member": part.member,
         "train_programs": len(train),
     }
     kept.keep(key, what, made)

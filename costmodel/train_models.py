@@ -35,6 +35,9 @@ DEEP: dict[str, Any] = {
     "min_child_weight": 4.0,
 }
 
+# Members' seeds are further apart than the seeds that a user counts up.
+_APART = 1_000_003
+
 _NAME = re.compile(r"([\w-]+)\((.*)\)", re.DOTALL)
 
 
@@ -47,17 +50,20 @@ class Part:
         made_by: Import path of the class, within this package where it begins with a dot.
         arguments: What the class is made with, besides the seed.
         needs: An optional package that it needs.
+        member: Tells parts from one another that differ by their seed alone.
     """
 
     features: str
     made_by: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     needs: str = ""
+    member: int = 0
 
     @property
     def key(self) -> str:
         """Equal for equal parts."""
-        return json.dumps([self.features, self.made_by, dict(self.arguments)], sort_keys=True)
+        what = [self.features, self.made_by, dict(self.arguments)]
+        return json.dumps(what + [self.member] * bool(self.member), sort_keys=True)
 
     def make(self, seed: int) -> CostModel:
         """The untrained model.
@@ -77,7 +83,7 @@ class Part:
         wrong = [name for name in self.arguments if name not in known]
         if wrong:
             raise ValueError(f"`{name}` has no `{wrong[0]}`; there are {', '.join(known)}")
-        model: CostModel = made(seed=seed, **self.arguments)
+        model: CostModel = made(seed=seed + _APART * self.member, **self.arguments)
         return model
 
 
@@ -99,6 +105,7 @@ MODELS: dict[str, tuple[Part, ...]] = {
     "xgb-joint": (_DEEP[-1],),
     "xgb-all": _DEEP,
     "treegru": (_TREEGRU,),
+    "treegru-3": tuple(replace(_TREEGRU, member=i) for i in range(3)),
     "all": (*_DEEP, _TREEGRU),
     PEER: (Part("statements", ".peer_metaschedule:MetaScheduleXGB"),),
 }
