@@ -67,20 +67,15 @@ COLOURS = ("#1f6feb", "#d1242f", "#2da44e", "#bf8700")
 UNSEEN = 48
 
 
-def config_of(run: Path, name: str, steps: int, seed: int) -> TrainConfig:
+def config_of(run: Path, name: str, steps: int) -> TrainConfig:
     """A variant's configuration: that of the run, but for what the variant is about."""
     given = TrainConfig.read(run / CONFIG).to_json()
-    variant = VARIANTS[name]
-    horizon = {"horizon": given["settings"]["horizon"]} if name.startswith("cursor") else {}
-    if "horizon" not in given["settings"] or given["environment"] != "cursor":
-        horizon = {}
-    changed = variant | {"settings": variant["settings"] | horizon}
-    return TrainConfig.of(given | changed | {"steps": steps, "checkpoint_every": steps})
+    return TrainConfig.of(given | VARIANTS[name] | {"steps": steps, "checkpoint_every": steps})
 
 
 def learn(run: Path, name: str, steps: int, seed: int) -> dict[str, Any]:
     """One training; its curve, and what it comes to on workloads of its own kind."""
-    config = config_of(run, name, steps, seed)
+    config = config_of(run, name, steps)
     target = cpu_target({"kind": "llvm", "num-cores": config.cores})
     workloads = workloads_of(config)
     known = make_spaces(config.environment, workloads, target)
