@@ -106,7 +106,7 @@ def strategy(
             `Strategy` from a space and a seed, or `package.module:Name` of one.
         seed: The seed; by default it follows from that of `ms.tune_tir`.
         batch: Trials between two calls of the strategy, where `num_trials_per_iter` is not less:
-            the model learns after each.
+            the model learns after each. A few more after a small first batch.
         other_records: Whether the work dir's database may hold records of other workloads only,
             which is an error by default.
 

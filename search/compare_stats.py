@@ -21,6 +21,9 @@ _RESAMPLES = 4000
 # Log latencies by workload and label, one for each seed.
 Logs = dict[str, dict[str, npt.NDArray[np.float64]]]
 
+# A ratio, and the ends of its interval, or None where there is none.
+Ratio = tuple[float, float | None, float | None]
+
 
 def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict[str, Any]:
     """Compare labels with each other and with the references.
@@ -40,6 +43,7 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
 
     Returns:
         `strategies` (by label: `geomean_speed_vs` and `geomean_speed_vs_ci95` by reference,
+        `geomean_speed_vs_at_equal_seconds` likewise (see `at_equal_seconds`),
         `wall_ratio_vs_metaschedule`), `workloads` (by key and label), `left_out`.
     """
     good = [cell for cell in cells if not cell.get("error") and np.isfinite(cell["best_s"])]
@@ -54,9 +58,14 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
     for label in labels:
         others = [other for other in (*labels, *references) if other != label]
         found = {other: speed_ratio(logs, keys, label, other) for other in others}
+        timely = {
+            other: speed_ratio(at_equal_seconds(cells, label, other), keys, label, other)
+            for other in labels
+            if other != label
+        }
         strategies[label] = {
-            "geomean_speed_vs": {o: r[0] for o, r in found.items() if r is not None},
-            "geomean_speed_vs_ci95": {o: list(r[1:]) for o, r in found.items() if r is not None},
+            **_by_other("geomean_speed_vs", found),
+            **_by_other("geomean_speed_vs_at_equal_seconds", timely),
             "wall_ratio_vs_metaschedule": _wall_ratio(cells, label, "metaschedule"),
         }
     workloads = {
@@ -82,6 +91,47 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
     return {"strategies": strategies, "workloads": workloads, "left_out": left_out}
 
 
+def _by_other(name: str, ratios: Mapping[str, Ratio | None]) -> dict[str, Any]:
+    """Ratios by what they are against, and their intervals likewise."""
+    found = {other: ratio for other, ratio in ratios.items() if ratio is not None}
+    return {
+        name: {other: ratio[0] for other, ratio in found.items()},
+        f"{name}_ci95": {other: list(ratio[1:]) for other, ratio in found.items()},
+    }
+
+
+def at_equal_seconds(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> Logs:
+    """What two strategies had found when the first run of either was through.
+
+    The seconds are a run's own, of searching and measuring, and the latencies those that the run
+    itself measured, not the interleaved ones. A workload on which a run had nothing by then is
+    left out, and so is one on which a tuner does not tell when its trials were done.
+    """
+    found: Logs = {}
+    for key in dict.fromkeys(cell["workload"] for cell in cells):
+        curves: dict[str, list[Any]] = {
+            name: [
+                [point for point in cell["curve"] if point[1] is not None]
+                for cell in cells
+                if (cell["workload"], cell["label"]) == (key, name)
+                and not cell.get("error")
+                and "curve" in cell
+            ]
+            for name in (label, other)
+        }
+        every = [curve for own in curves.values() for curve in own]
+        if not (all(curves.values()) and all(every)):
+            continue
+        end_s = min(curve[-1][1] for curve in every)
+        best = {
+            name: [[b for _, at, b in curve if at <= end_s and b is not None][-1:] for curve in own]
+            for name, own in curves.items()
+        }
+        if all(last for own in best.values() for last in own):
+            found[key] = {name: np.log(np.ravel(own)) for name, own in best.items()}
+    return found
+
+
 def _add_libraries(logs: Logs) -> bool:
     """Add the faster of NumPy and torch to each workload that has one; whether both took part."""
     names = ("numpy", "torch")
@@ -94,9 +144,7 @@ def _add_libraries(logs: Logs) -> bool:
     return True
 
 
-def speed_ratio(
-    logs: Logs, keys: Sequence[str], label: str, other: str
-) -> tuple[float, float | None, float | None] | None:
+def speed_ratio(logs: Logs, keys: Sequence[str], label: str, other: str) -> Ratio | None:
     """Geometric mean over workloads of `other`'s latency over `label`'s, and its 95% interval.
 
     None when they share no workload; an interval of None where a strategy has a single seed.
@@ -182,12 +230,16 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for key, by_label in result["workloads"].items():
         best = [by_label.get(label, {}).get("best_s") for label in columns]
         latencies.add_row(key, *(format_seconds(b) if b else "-" for b in best))
-    ratios = Table("speed of", "vs", "ratio", "95% interval", box=None, pad_edge=False)
+    columns = ("speed of", "vs", "ratio", "95% interval", "at equal seconds", "95% interval")
+    ratios = Table(*columns, box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
-        for other, ratio in figures["geomean_speed_vs"].items():
-            low, high = figures["geomean_speed_vs_ci95"][other]
-            interval = "-" if low is None else f"{low:.3f} .. {high:.3f}"
-            ratios.add_row(label, other, f"{ratio:.3f}", interval)
+        for other in figures["geomean_speed_vs"]:
+            ratios.add_row(
+                label,
+                other,
+                *_ratio_texts(figures, "geomean_speed_vs", other),
+                *_ratio_texts(figures, "geomean_speed_vs_at_equal_seconds", other),
+            )
     walls = Table("strategy", "wall-clock, s", "over metaschedule's", box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         own = [s for w in result["workloads"].values() for s in w.get(label, {}).get("wall_s", [])]
@@ -195,3 +247,11 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
         mean = f"{np.mean(own):.1f}" if own else "-"
         walls.add_row(label, mean, "-" if ratio is None else f"{ratio:.3f}")
     return [latencies, ratios, walls]
+
+
+def _ratio_texts(figures: Mapping[str, Any], name: str, other: str) -> tuple[str, str]:
+    """A ratio and its interval."""
+    if other not in figures[name]:
+        return "-", "-"
+    low, high = figures[f"{name}_ci95"][other]
+    return f"{figures[name][other]:.3f}", "-" if low is None else f"{low:.3f} .. {high:.3f}"

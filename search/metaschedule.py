@@ -43,7 +43,7 @@ class MetaScheduleStrategy(ms.search_strategy.PySearchStrategy):
         make: Makes the strategy from a space and a seed.
         seed: The seed; by default each task's own random state.
         batch: Trials between two calls of the strategy, if the run's `num_trials_per_iter` is not
-            less.
+            less; a few more after a small first batch.
         other_records: Whether the database may hold records of other workloads only.
         run: The tasks that are tuned together; for clones.
     """
@@ -106,7 +106,7 @@ class MetaScheduleStrategy(ms.search_strategy.PySearchStrategy):
         seed = task.seed if self.seed is None else self.seed
         search = TaskSearch(task, space, self.make(space, seed), cost_model, seed)
         search.take_up(database)
-        search.allow(max_trials, min(self.batch, num_trials_per_iter))
+        search.allow(max_trials, self.batch, num_trials_per_iter)
         self._search = search
 
     def post_tuning(self) -> None:

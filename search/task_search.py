@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..costmodel.metaschedule import latency_of, light_context, ours, replayed
 from ..costmodel.ranker import Ranker
 from ..costmodel.xgb import XGBModel
 from ..data.candidate import Candidate, InvalidCandidate
+from ..data.host import usable_cpus
 from ..data.metaschedule.builder import compile_seconds, failure_of
 from ..data.record import Record
 from ..data.sketch_space import SketchSpace
@@ -99,11 +101,22 @@ class TaskSearch:
         self._tried = 0
         self._left = 0
         self._batch = 0
+        self._most = 0
+        self._calls = 0
 
-    def allow(self, trials: int, batch: int) -> None:
-        """Set how many trials there are, and how many of them between two calls."""
+    def allow(self, trials: int, batch: int, most: int) -> None:
+        """Set how many trials there are.
+
+        Args:
+            trials: All of them.
+            batch: As many between two calls, and somewhat more where a small first batch would
+                make one more call necessary.
+            most: Never more between two calls.
+        """
         self._left = trials
-        self._batch = batch
+        self._batch = min(batch, most)
+        self._most = most
+        self._calls = -(-trials // self._batch)
 
     def take_up(self, database: Any) -> None:
         """Learn what a database holds of the task."""
@@ -131,10 +144,12 @@ class TaskSearch:
         """The next batch of `MeasureCandidate`s; empty when there are no more."""
         # Asked for more than there is, a strategy would look for it in vain, for seconds.
         new = max(0.0, self.space.size - self._tried)
-        wanted = int(min(self._batch, self._left, new))
+        spread = -(-self._left // max(1, self._calls))
+        wanted = int(min(max(self._batch, spread), self._most, self._left, new))
+        self._calls -= 1
         self._pending = self._proposer.propose(wanted) if wanted else []
         self._left -= len(self._pending)
-        batch = [self._candidate(scheduled) for scheduled in self._pending]
+        batch = self._candidates(self._pending)
         self._made.clear()
         return batch
 
@@ -175,6 +190,11 @@ class TaskSearch:
         )
         return Trial(candidate, record)
 
+    def _candidates(self, scheduled: Sequence[Scheduled]) -> list[Any]:
+        """The programs as MetaSchedule's; replays are TVM's own code, and threads share them."""
+        with ThreadPoolExecutor(len(usable_cpus())) as threads:
+            return list(threads.map(self._candidate, scheduled))
+
     def _candidate(self, scheduled: Scheduled) -> Any:
         """The program as MetaSchedule's: a schedule with its whole trace."""
         if scheduled.candidate not in self._made:
@@ -201,8 +221,7 @@ class TaskSearch:
             programs = {self._program(one): one for one in scheduled}
             scores = self._ours.score(self.task.mod, self.task.target, programs)
             return np.asarray(scores + drafted)
-        candidates = [self._candidate(one) for one in scheduled]
-        return np.asarray(self._theirs.predict(self._context, candidates))
+        return np.asarray(self._theirs.predict(self._context, self._candidates(scheduled)))
 
 
 class _Scorer:

@@ -63,6 +63,21 @@ def test_wall_clock_is_ours_over_metaschedules() -> None:
     assert result["strategies"]["a"]["wall_ratio_vs_metaschedule"] == pytest.approx(0.1)
 
 
+def test_equal_seconds_end_with_the_quickest_run() -> None:
+    def with_curves(label: str, curve: list[list[float | None]]) -> list[Any]:
+        return [one | {"curve": curve} for one in cells(label, 1.0, noise=0.0)]
+
+    quick = with_curves("quick", [[1, 1.0, 4e-3], [2, 2.0, 2e-3]])
+    slow = with_curves("slow", [[1, 1.5, None], [2, 2.0, 3e-3], [3, 9.0, 1e-3]])
+    untold = with_curves("untold", [[1, None, 1e-3]])
+    figures = summarise(quick + slow + untold, ["quick", "slow", "untold"])["strategies"]
+    assert figures["quick"]["geomean_speed_vs_at_equal_seconds"] == pytest.approx({"slow": 1.5})
+    assert figures["slow"]["geomean_speed_vs_at_equal_seconds_ci95"]["quick"] == pytest.approx(
+        [2 / 3, 2 / 3]
+    )
+    assert figures["untold"]["geomean_speed_vs_at_equal_seconds"] == {}
+
+
 def test_a_failed_run_is_listed_and_left_out() -> None:
     broken = cells("b", 1.0)
     broken[0] |= {"error": "exit code 1: boom", "best_s": float("inf")}

@@ -173,14 +173,19 @@ def test_what_the_pretrained_models_know_picks_the_first_batch() -> None:
     """It is half as large, to be judged by; one seed gives one run here too."""
     known = pretrained.load()
 
-    def run() -> Run:
+    def run(trials: int, per_iter: int = 64) -> Run:
         model = MetaScheduleModel(XGBModel(), priors=[known.verify], draft_prior=known.draft)
-        return Run(MetaScheduleStrategy(STRATEGIES["annealing"]), model).go(24)
+        made = Run(MetaScheduleStrategy(STRATEGIES["annealing"]), model)
+        return made.go(trials, per_iter=per_iter)
 
-    first = run()
+    first = run(24)
     assert [len(batch) for batch in first.batches] == [8, 16]
     assert programs(first) == 24
-    assert run().points == first.points
+    assert run(24).points == first.points
+    # Nor does it make one more call necessary, unless a call may not ask for more.
+    assert [len(batch) for batch in run(56).batches] == [8, 16, 16, 16]
+    assert [len(batch) for batch in run(64).batches] == [8, 19, 19, 18]
+    assert [len(batch) for batch in run(64, per_iter=16).batches] == [8, 16, 16, 16, 8]
 
 
 def test_a_model_of_theirs_picks_the_batch() -> None:
