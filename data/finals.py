@@ -62,6 +62,8 @@ def time_interleaved(
     """
     # A first run as long as the share is taken for the kernel's time, cold or not.
     timing = Timing(1, repeat_s, budget_s=_SHARE_S / 2)
+    # Winners have run before, and a library may set itself up in its first call: no hurry.
+    limit_s = measurer.run_limit_s + 10.0
     built = measurer.builder.build(programs, patient=True)
     times: list[list[float]] = [[] for _ in programs]
     try:
@@ -69,11 +71,11 @@ def time_interleaved(
             for own, item in zip(times, built, strict=True):
                 if sum(own) > _SHARE_S:
                     continue
-                timed = time_built(item, timing, measurer.run_limit_s)
+                timed = time_built(item, timing, limit_s)
                 if timed is not None:
                     own.extend(timed.repeats)
         runs: list[Ran | None] = [None] * len(built)
-        runs[:run] = run_built(built[:run], measurer.run_limit_s + 10.0)
+        runs[:run] = run_built(built[:run], limit_s)
     finally:
         for item in built:
             item.close()
