@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..data.install import check_install
+from ..data.install import check_install, load_bare
 from ..data.operators import OPERATORS
 from ..data.pool_start import end_early, start_early
 from ..data.signature import WorkloadError
@@ -159,9 +159,10 @@ def tune(
             raise ValueError(
                 f"--cold starts from nothing, and --model {model} does not: choose one"
             )
+        check_install()
         if target is None:
-            check_install()
             start_early()
+        load_bare()
         module = load(".search.tune")
         imported_s = time.monotonic() - began
         workload = _workload(operator, shape or [], dtype)

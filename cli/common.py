@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..data.install import InstallError, check_install, without_torch
+from ..data.install import InstallError, check_install, without
 
 errors = Console(stderr=True)
 console = Console()
@@ -22,7 +22,7 @@ def load(module: str) -> Any:
     Loaded on use, so that commands that need none answer at once.
     """
     check_install()
-    with without_torch():
+    with without("torch"):
         import_module("tvm")
     return import_module(module, __package__.rpartition(".")[0])
 

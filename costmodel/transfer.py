@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from .base import CostModel, FeatureSchema, ModelFileError, Samples
 from .ensemble import packed, unpacked
@@ -311,7 +310,7 @@ def _correlation(scores: Array, latency_s: Array, groups: Ints) -> tuple[float, 
     right, programs, free = 0.0, 0, -2
     for group in np.unique(groups) if np.isfinite(scores).all() else ():
         member = groups == group
-        rank, truth = rankdata(scores[member]), rankdata(-latency_s[member])
+        rank, truth = _ranks(scores[member]), _ranks(-latency_s[member])
         spread = float(rank.std() * truth.std())
         if spread > 0:
             right += float((rank - rank.mean()) @ (truth - truth.mean())) / spread
@@ -329,3 +328,9 @@ def _log_odds(correlation: float) -> float:
     """
     known = min(correlation, _SUREST)
     return float(_LOGISTIC * known / np.sqrt(2.0 * (1.0 - known**2)))
+
+
+def _ranks(values: Array) -> Array:
+    """Ranks from 1, of equal values their mean, as `scipy.stats.rankdata` says: it loads 0.4 s."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place], dtype=np.float64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import metadata
+from importlib import import_module, metadata
 from typing import Any
 
 # The release of apache-tvm-ffi to install beside TVM, and the one that TVM crashes with.
@@ -80,18 +80,33 @@ def check_install(version_of: VersionOf = version_of) -> None:
 
 
 @contextmanager
-def without_torch() -> Iterator[None]:
-    """Import TVM within this, and it does not load torch, which takes 2 s where it is installed.
+def without(name: str) -> Iterator[None]:
+    """Within this an installed package is not there, unless it is loaded already.
 
-    TVM does so for its exchange of arrays with torch, which we have no use for. torch can be
+    TVM loads torch where it can, which takes 2 s, for an exchange of arrays that we have no use
+    for; XGBoost loads scikit-learn (0.3 s) for an interface that we have no use for. torch can be
     imported afterwards.
+
+    Args:
+        name: The package.
     """
     modules: dict[str, Any] = sys.modules
-    if "torch" in modules:
+    if name in modules:
         yield
         return
-    modules["torch"] = None  # to Python a module that isn't there
+    modules[name] = None  # to Python a module that isn't there
     try:
         yield
     finally:
-        del modules["torch"]
+        del modules[name]
+
+
+def load_bare() -> None:
+    """Load TVM and XGBoost without what a search has no use for; see `without`.
+
+    For processes of our own: XGBoost's estimators for scikit-learn do not work there.
+    """
+    with without("torch"):
+        import_module("tvm")
+    with without("sklearn"):
+        import_module("xgboost")

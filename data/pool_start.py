@@ -40,8 +40,8 @@ class Started:
         ours, theirs = socket.socketpair()
         command = (
             "import sys; fd, target, cpus = sys.argv[1:4]; sys.path[:] = sys.argv[4:]; "
-            "from tensortune.data.install import without_torch\n"
-            "with without_torch(): import tvm\n"
+            "from tensortune.data.install import without\n"
+            "with without('torch'): import tvm\n"
             "from tensortune.data.worker import main; "
             "main(int(fd), target, tuple(map(int, cpus.split(','))))"
         )

@@ -10,7 +10,7 @@ import threading
 from importlib import import_module
 from pathlib import Path
 
-from ...data.install import without_torch
+from ...data.install import load_bare, without
 from ...data.pool_start import start_early
 
 # Peers with workers of their own.
@@ -23,7 +23,8 @@ def main() -> None:
     job = json.loads((Path(sys.argv[1]) / "job.json").read_text())
     if job["strategy"] not in _OTHER_WORKERS:
         start_early(int(os.environ["TVM_NUM_THREADS"]))
-    with without_torch():
+        load_bare()
+    with without("torch"):
         import_module("tvm")
     import_module(".run", __package__).main()
 

@@ -69,14 +69,26 @@ def test_tvm_loads_without_torch_which_can_come_later() -> None:
     pytest.importorskip("torch")
     script = """
 import sys
-from tensortune.data.install import without_torch
-with without_torch():
+from tensortune.data.install import without
+with without("torch"):
     import tvm
 assert "torch" not in sys.modules
 import torch
 assert torch.ones(3).sum().item() == 3.0
-with without_torch():
+with without("torch"):
     assert sys.modules["torch"] is torch
 assert tvm.runtime.tensor(torch.ones(3).numpy()).numpy().sum() == 3.0
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_a_search_loads_neither_torch_nor_scikit_learn_nor_pandas() -> None:
+    script = """
+import sys
+from tensortune.data.install import load_bare
+load_bare()
+import tensortune.search.tune
+assert not {"torch", "sklearn", "pandas", "scipy.stats"} & sys.modules.keys()
+import sklearn.tree
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
