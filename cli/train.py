@@ -33,7 +33,7 @@ def train(
         str,
         typer.Option(
             help="xgb, xgb-small, xgb-relations, draft, verify, xgb-joint, xgb-all, treegru, "
-            "treegru-3 or all; with arguments as in 'xgb(max_depth=4)'; or package.module:Name of "
+            "treegru-5 or all; with arguments as in 'xgb(max_depth=4)'; or package.module:Name of "
             "your own."
         ),
     ] = "xgb",

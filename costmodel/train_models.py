@@ -105,7 +105,7 @@ MODELS: dict[str, tuple[Part, ...]] = {
     "xgb-joint": (_DEEP[-1],),
     "xgb-all": _DEEP,
     "treegru": (_TREEGRU,),
-    "treegru-3": tuple(replace(_TREEGRU, member=i) for i in range(3)),
+    "treegru-5": tuple(replace(_TREEGRU, member=i) for i in range(5)),
     "all": (*_DEEP, _TREEGRU),
     PEER: (Part("statements", ".peer_metaschedule:MetaScheduleXGB"),),
 }
