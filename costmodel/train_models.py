@@ -94,7 +94,9 @@ _DEEP = tuple(
     Part(features, ".xgb:XGBModel", DEEP)
     for features in ("statements", "relations", "general", "relations+general")
 )
-_TREEGRU = Part("loops", ".treegru:TreeGRU", needs="torch")
+_TREEGRU = tuple(Part("loops", ".treegru:TreeGRU", needs="torch", member=i) for i in range(5))
+# What is best alone counts twice.
+_ALL = (*_DEEP, replace(_DEEP[-1], member=1), *_TREEGRU[:2])
 
 MODELS: dict[str, tuple[Part, ...]] = {
     "xgb": (_XGB,),
@@ -104,9 +106,9 @@ MODELS: dict[str, tuple[Part, ...]] = {
     "verify": (_XGB, _XGB_RELATIONS),
     "xgb-joint": (_DEEP[-1],),
     "xgb-all": _DEEP,
-    "treegru": (_TREEGRU,),
-    "treegru-5": tuple(replace(_TREEGRU, member=i) for i in range(5)),
-    "all": (*_DEEP, _TREEGRU),
+    "treegru": _TREEGRU[:1],
+    "treegru-5": _TREEGRU,
+    "all": _ALL,
     PEER: (Part("statements", ".peer_metaschedule:MetaScheduleXGB"),),
 }
 """The models that can be trained, by name; one of several parts adds up their scores."""
