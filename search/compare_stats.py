@@ -230,8 +230,8 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for key, by_label in result["workloads"].items():
         best = [by_label.get(label, {}).get("best_s") for label in columns]
         latencies.add_row(key, *(format_seconds(b) if b else "-" for b in best))
-    columns = ("speed of", "vs", "ratio", "95% interval", "at equal seconds", "95% interval")
-    ratios = Table(*columns, box=None, pad_edge=False)
+    heads = ("speed of", "vs", "ratio", "95% interval", "at equal seconds", "95% interval")
+    ratios = Table(*heads, box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         for other in figures["geomean_speed_vs"]:
             ratios.add_row(
