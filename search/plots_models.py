@@ -14,7 +14,10 @@ from matplotlib.figure import Figure
 
 Rows = Sequence[Mapping[str, Any]]
 
-_COLOURS = ("#1f6feb", "#d1242f", "#2da44e", "#bf8700", "#8250df", "#57606a", "#0598bc")
+_COLOURS = (
+    *("#1f6feb", "#d1242f", "#2da44e", "#bf8700", "#8250df", "#57606a", "#0598bc"),
+    *("#e85aad", "#000000", "#7cc61a", "#8c5a2b", "#ff9e64"),
+)
 
 
 def plot_models(report: Mapping[str, Any], folder: Path) -> list[Path]:
@@ -46,7 +49,7 @@ def plot_calibration(rows: Rows, path: Path) -> Path:
             colour = colours[row["model"]]
             axes.plot(tenths, _numbers(row["speed"]), "o-", color=colour, label=row["model"])
         axes.set(title=f"by {split}", xlabel="predicted place (1 is fastest)", ylim=(0, 1))
-    panels[0][0].set_ylabel("mean speed over the workload's best")
+    panels[0][0].set_ylabel("mean speed over the best")
     return _save(figure, path)
 
 
