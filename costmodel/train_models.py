@@ -95,7 +95,7 @@ _DEEP = tuple(
     for features in ("statements", "relations", "general", "relations+general")
 )
 _TREEGRU = tuple(Part("loops", ".treegru:TreeGRU", needs="torch", member=i) for i in range(5))
-# What is best alone counts twice.
+# Two votes for the joint row, which ranks best alone, and for the one without decision trees.
 _ALL = (*_DEEP, replace(_DEEP[-1], member=1), *_TREEGRU[:2])
 
 MODELS: dict[str, tuple[Part, ...]] = {
