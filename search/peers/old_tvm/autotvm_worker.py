@@ -24,19 +24,16 @@ import xgboost
 from tvm import autotvm
 from tvm.autotvm.measure.measure import MeasureErrorNo, MeasureResult, Runner
 
+from . import timing
 from .library import die_with_parent, shared_library, target_of, write_libraries
 from .plan import Plan, Unsupported, steps_of
 from .templates import plan_of
 
 _BUILD_TIMEOUT_S = 10
 _RUN_TIMEOUT_S = 10.0
-_REPEATS = 3
-_REPEAT_MS = 20
 # Trials between two fits of the model, and a generation of the genetic algorithm. By default they
 # are 64 and 100: with a budget of 64 trials both would be a random search.
 _PLAN_SIZE = 16
-# `config_threadpool`'s mode for one thread on each CPU of a list.
-_ONE_CPU_PER_THREAD = -2
 
 
 def main() -> None:
@@ -117,8 +114,8 @@ class ForkingRunner(Runner):
     """Times each candidate in a process of its own, under a deadline.
 
     AutoTVM's own runner talks to a server, which fails for every candidate in the package that is
-    used here. This one forks; AutoTVM's own process never runs a kernel, so it has no threads of
-    TVM's that a fork would lose.
+    used here. This one has a process that does nothing but fork one for each candidate: forks of
+    AutoTVM's own process hang as soon as it has fitted its model, which leaves threads behind.
 
     Args:
         cpus: The CPUs that kernels run on, a thread on each.
@@ -127,6 +124,8 @@ class ForkingRunner(Runner):
     def __init__(self, cpus: Sequence[int]) -> None:
         super().__init__(timeout=_RUN_TIMEOUT_S, n_parallel=1)
         self.cpus = list(cpus)
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload([timing.__name__])
 
     def get_build_kwargs(self) -> dict[str, Any]:
         """Nothing that building has to know."""
@@ -141,9 +140,9 @@ class ForkingRunner(Runner):
 
     def _time(self, built: Any) -> Any:
         began = time.time()
-        context = multiprocessing.get_context("fork")
-        receiver, sender = context.Pipe(False)
-        child = context.Process(target=_time_kernel, args=(built, self.cpus, sender))
+        receiver, sender = self.context.Pipe(False)
+        job = (built.filename, built.arg_info, self.cpus, sender)
+        child = self.context.Process(target=timing.time_kernel, args=job)
         child.start()
         sender.close()
         costs: Any = ("", "it took too long")
@@ -160,30 +159,6 @@ class ForkingRunner(Runner):
         receiver.close()
         seconds = built.time_cost + time.time() - began
         return MeasureResult(tuple(costs), error, seconds, time.time())
-
-
-def _time_kernel(built: Any, cpus: Sequence[int], sender: Any) -> None:
-    """Seconds per run, a mean for each repeat; or two strings, of which the second is the error."""
-    die_with_parent()
-    try:
-        configure = tvm.get_global_func("runtime.config_threadpool")
-        configure(_ONE_CPU_PER_THREAD, len(cpus), [str(cpu) for cpu in cpus])
-        module = tvm.runtime.load_module(built.filename)
-        rng = np.random.default_rng(0)
-        arrays = [
-            tvm.nd.array(rng.uniform(0.1, 1.0, shape).astype(dtype))
-            for shape, dtype in built.arg_info
-        ]
-        timer = module.time_evaluator(
-            module.entry_name,
-            tvm.cpu(0),
-            number=1,
-            repeat=_REPEATS,
-            min_repeat_ms=_REPEAT_MS,
-        )
-        sender.send(tuple(timer(*arrays).results))
-    except Exception as error:  # whatever the kernel did
-        sender.send(("", str(error)))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tensortune.data.finals import judge, make_reference, time_interleaved
@@ -154,6 +155,7 @@ def test_the_tuners_learn_from_what_they_measure(tuner: str, target: Any, tmp_pa
     subject = workload("depthwise_conv2d", 1, 14, 14, 32, 3, 1, 1)
     outcome = run_old_tvm(tuner, subject, target, 20, 1, tmp_path)
     assert len(outcome.latencies_s) == 20
+    assert sum(np.isfinite(outcome.latencies_s[16:])) >= 2, "nothing runs once the model is fitted"
     elapsed = [seconds for seconds in outcome.elapsed_s if seconds is not None]
     assert elapsed == sorted(elapsed) and elapsed[0] > 0
     assert outcome.seconds["trials"] > 0
