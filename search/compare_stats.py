@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.table import Table
 
+from .compare_seconds import NEAR, Logs, at_equal_seconds, wall_to_near
 from .progress import format_seconds
 
 REFERENCES = ("untuned", "numpy", "torch")
@@ -17,9 +18,6 @@ LIBRARIES = "numpy/torch"
 """The faster of the two on each workload, where both took part in the comparison."""
 
 _RESAMPLES = 4000
-
-# Log latencies by workload and label, one for each seed.
-Logs = dict[str, dict[str, npt.NDArray[np.float64]]]
 
 # A ratio, and the ends of its interval, or None where there is none.
 Ratio = tuple[float, float | None, float | None]
@@ -44,6 +42,7 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
     Returns:
         `strategies` (by label: `geomean_speed_vs` and `geomean_speed_vs_ci95` by reference,
         `geomean_speed_vs_at_equal_seconds` likewise (see `at_equal_seconds`),
+        `wall_to_near` by strategy (see `compare_seconds.wall_to_near`),
         `wall_ratio_vs_metaschedule`), `workloads` (by key and label), `left_out`.
     """
     good = [cell for cell in cells if not cell.get("error") and np.isfinite(cell["best_s"])]
@@ -66,6 +65,11 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
         strategies[label] = {
             **_by_other("geomean_speed_vs", found),
             **_by_other("geomean_speed_vs_at_equal_seconds", timely),
+            "wall_to_near": {
+                other: found
+                for other in labels
+                if other != label and (found := wall_to_near(cells, label, other)) is not None
+            },
             "wall_ratio_vs_metaschedule": _wall_ratio(cells, label, "metaschedule"),
         }
     workloads = {
@@ -98,38 +102,6 @@ def _by_other(name: str, ratios: Mapping[str, Ratio | None]) -> dict[str, Any]:
         name: {other: ratio[0] for other, ratio in found.items()},
         f"{name}_ci95": {other: list(ratio[1:]) for other, ratio in found.items()},
     }
-
-
-def at_equal_seconds(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> Logs:
-    """What two strategies had found when the first run of either was through.
-
-    The seconds are a run's own, of searching and measuring, and the latencies those that the run
-    itself measured, not the interleaved ones. A workload on which a run had nothing by then is
-    left out, and so is one on which a tuner does not tell when its trials were done.
-    """
-    found: Logs = {}
-    for key in dict.fromkeys(cell["workload"] for cell in cells):
-        curves: dict[str, list[Any]] = {
-            name: [
-                [point for point in cell["curve"] if point[1] is not None]
-                for cell in cells
-                if (cell["workload"], cell["label"]) == (key, name)
-                and not cell.get("error")
-                and "curve" in cell
-            ]
-            for name in (label, other)
-        }
-        every = [curve for own in curves.values() for curve in own]
-        if not (all(curves.values()) and all(every)):
-            continue
-        end_s = min(curve[-1][1] for curve in every)
-        best = {
-            name: [[b for _, at, b in curve if at <= end_s and b is not None][-1:] for curve in own]
-            for name, own in curves.items()
-        }
-        if all(last for own in best.values() for last in own):
-            found[key] = {name: np.log(np.ravel(own)) for name, own in best.items()}
-    return found
 
 
 def _add_libraries(logs: Logs) -> bool:
@@ -240,12 +212,21 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
                 *_ratio_texts(figures, "geomean_speed_vs", other),
                 *_ratio_texts(figures, "geomean_speed_vs_at_equal_seconds", other),
             )
-    walls = Table("strategy", "wall-clock, s", "over metaschedule's", box=None, pad_edge=False)
+    near = f"to within {NEAR - 1:.0%} of its best"
+    heads = ("strategy", "wall-clock, s", "over metaschedule's", near, "operators")
+    walls = Table(*heads, box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         own = [s for w in result["workloads"].values() for s in w.get(label, {}).get("wall_s", [])]
         ratio = figures["wall_ratio_vs_metaschedule"]
         mean = f"{np.mean(own):.1f}" if own else "-"
-        walls.add_row(label, mean, "-" if ratio is None else f"{ratio:.3f}")
+        soon = figures["wall_to_near"].get("metaschedule", {})
+        walls.add_row(
+            label,
+            mean,
+            "-" if ratio is None else f"{ratio:.3f}",
+            "-" if soon.get("ratio") is None else f"{soon['ratio']:.3f}",
+            f"{soon['reached']} of {soon['of']}" if soon else "-",
+        )
     return [latencies, ratios, walls]
 
 

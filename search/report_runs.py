@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from .compare_seconds import NEAR
 from .report_cells import NONE, short_key
 from .report_curves import reached, steps
 from .report_data import Comparison
@@ -46,6 +48,28 @@ def near_the_best(data: Comparison) -> Table:
         rows.append(row)
     columns = [head for near in _NEAR for head in (f"within {near - 1:.0%}", *heads)]
     return Table(("", *columns), rows)
+
+
+def near_the_peers(data: Comparison) -> Table | None:
+    """Wall-clock to what a peer ended with, over the peer's own; None where no peer tells."""
+    found = {
+        label: data.result["strategies"][label].get("wall_to_near", {}) for label in data.labels
+    }
+    peers = [peer for peer in data.peers if any(peer in ratios for ratios in found.values())]
+    rows = [
+        [Cell(label), *(_soon(ratios.get(peer)) for peer in peers)]
+        for label, ratios in found.items()
+        if any(peer in ratios for peer in peers)
+    ]
+    heads = (f"to within {NEAR - 1:.0%} of {peer}" for peer in peers)
+    return Table(("wall-clock", *heads), rows) if rows else None
+
+
+def _soon(found: Mapping[str, Any] | None) -> Cell:
+    if found is None:
+        return NONE
+    where = f"{found['reached']} of {found['of']}"
+    return Cell("-" if found["ratio"] is None else f"{found['ratio']:.3f}", where)
 
 
 def _median(values: Sequence[float], digits: int) -> Cell:

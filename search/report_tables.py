@@ -41,6 +41,23 @@ def headline(data: Comparison) -> Table:
     return Table(("speed against", *heads, *(("seconds a run",) if timed else ())), rows)
 
 
+def equal_seconds(data: Comparison) -> Table | None:
+    """Speeds when the first of two runs was through; None where nobody tells times."""
+    name = "geomean_speed_vs_at_equal_seconds"
+    strategies = data.result["strategies"]
+    found = {label: strategies[label].get(name, {}) for label in data.labels}
+    others = [other for other in data.labels if any(other in of for of in found.values())]
+    rows = []
+    for label, ratios in found.items():
+        bounds = strategies[label].get(f"{name}_ci95", {})
+        cells = [
+            ratio_cell([ratios[other], *bounds[other]]) if other in ratios else NONE
+            for other in others
+        ]
+        rows.append([Cell(label), *cells])
+    return Table(("at equal seconds, against", *others), rows) if others else None
+
+
 def _share(data: Comparison, label: str) -> str:
     """On how many operators there is something to compare with; empty where it is all of them."""
     names = ("numpy", "torch") if label == LIBRARIES else (label,)

@@ -42,7 +42,13 @@ def _headline(data: Comparison) -> Section:
         )
     made = where_and_when(data)
     notes = [made, *notes] if made else notes
-    return Section("Speed", notes, _forests(data), [table])
+    timely = tables.equal_seconds(data)
+    if timely is not None:
+        notes.append(
+            "At equal seconds: what both had found when the first run of either was through, by "
+            "the runs' own timings and without the start of Python."
+        )
+    return Section("Speed", notes, _forests(data), [table, *([timely] if timely else [])])
 
 
 def _forests(data: Comparison) -> list[Figure]:
@@ -116,7 +122,14 @@ def _progress(data: Comparison) -> Section | None:
     missing = _partial(data)
     if missing:
         notes.append(f"Not on all operators: {missing}.")
-    return Section("Best so far", notes, [*shown], [near])
+    soon = history.near_the_peers(data)
+    if soon is not None:
+        notes.append(
+            "Wall-clock, from the start of Python, until a run's best was within 2% of what a peer "
+            "ended with, over the peer's wall-clock: median over the seeds, geometric mean over "
+            "the operators where half of the runs came that near; in brackets, on how many."
+        )
+    return Section("Best so far", notes, [*shown], [near, *([soon] if soon else [])])
 
 
 def _partial(data: Comparison) -> str:

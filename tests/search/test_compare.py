@@ -78,6 +78,29 @@ def test_equal_seconds_end_with_the_quickest_run() -> None:
     assert figures["untold"]["geomean_speed_vs_at_equal_seconds"] == {}
 
 
+def test_how_soon_a_strategy_is_as_good_as_another() -> None:
+    # It measured everything twice as slow as the interleaved timing did: 2.0, 1.01, 1.0 ms there.
+    curve = [[1, 1.0, 4e-3], [2, 2.0, 2.02e-3], [3, 3.0, 2e-3]]
+    quick = [one | {"curve": curve, "wall_s": 5.0} for one in cells("quick", 1.0, noise=0.0)]
+    for one in quick:
+        one["curve"] = [[n, at, best * one["best_s"] / 1e-3] for n, at, best in one["curve"]]
+    slow = [one | {"wall_s": 40.0, "curve": []} for one in cells("slow", 1.0, noise=0.0)]
+    slow = [one | {"best_s": one["best_s"] / (2 if one["workload"] == "w3" else 1)} for one in slow]
+    figures = summarise(quick + slow, ["quick", "slow"])["strategies"]
+    found = figures["quick"]["wall_to_near"]["slow"]
+    # Two seconds went to the start; on the last workload nothing came near.
+    assert found["seconds"] == {"w0": 4.0, "w1": 4.0, "w2": 4.0, "w3": None}
+    assert (found["reached"], found["of"], found["ratio"]) == (3, 4, pytest.approx(0.1))
+    assert figures["slow"]["wall_to_near"] == {}
+    assert "3 of 4" in str([list(t.columns[-1].cells) for t in tables(renamed(quick + slow))])
+
+
+def renamed(runs: list[Any]) -> dict[str, Any]:
+    """The same with the slow one as the peer."""
+    runs = [one | {"label": one["label"].replace("slow", "metaschedule")} for one in runs]
+    return summarise(runs, ["quick", "metaschedule"])
+
+
 def test_a_failed_run_is_listed_and_left_out() -> None:
     broken = cells("b", 1.0)
     broken[0] |= {"error": "exit code 1: boom", "best_s": float("inf")}

@@ -153,6 +153,9 @@ def test_the_figures_are_those_of_the_comparison(written: list[Path]) -> None:
     low, high = result["strategies"]["annealing"]["geomean_speed_vs_ci95"]["metaschedule"]
     assert f"**{ratio:.3f}** ({low:.3f}–{high:.3f})" in written[1].read_text()
     assert f"<b>{ratio:.3f}</b> <small>{low:.3f}–{high:.3f}</small>" in written[0].read_text()
+    soon = result["strategies"]["annealing"]["wall_to_near"]["metaschedule"]
+    assert f"| {soon['ratio']:.3f} (2 of 2) |" in written[1].read_text()
+    assert "| at equal seconds, against | annealing | half |" in written[1].read_text()
     with written[2].open() as file:
         rows = {(row["workload"], row["label"]): row for row in csv.DictReader(file)}
     assert len(rows) == 4 * len(OPERATORS)
@@ -169,7 +172,7 @@ def test_markdown_tables_are_whole(written: list[Path]) -> None:
     lines = written[1].read_text().splitlines()
     tables = "\n".join(line for line in lines if line.startswith("|") or not line)
     blocks = [block.split("\n") for block in re.split(r"\n\n+", tables.strip())]
-    assert len(blocks) == 8 + len(OPERATORS)
+    assert len(blocks) == 10 + len(OPERATORS)
     for block in blocks:
         columns = {len(re.findall(r"(?<!\\)\|", line)) for line in block}
         assert len(columns) == 1, block
