@@ -8,7 +8,6 @@ It is given what `peers/autotvm.py` wrote, and writes `log.jsonl` and `result.js
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import sys
@@ -24,16 +23,21 @@ import xgboost
 from tvm import autotvm
 from tvm.autotvm.measure.measure import MeasureErrorNo, MeasureResult, Runner
 
-from . import timing
 from .library import die_with_parent, shared_library, target_of, write_libraries
 from .plan import Plan, Unsupported, steps_of
 from .templates import plan_of
+from .timing import Timer
 
 _BUILD_TIMEOUT_S = 10
 _RUN_TIMEOUT_S = 10.0
 # Trials between two fits of the model, and a generation of the genetic algorithm. By default they
 # are 64 and 100: with a budget of 64 trials both would be a random search.
 _PLAN_SIZE = 16
+_ERRORS = {
+    "seconds": MeasureErrorNo.NO_ERROR,
+    "error": MeasureErrorNo.RUNTIME_DEVICE,
+    "timeout": MeasureErrorNo.RUN_TIMEOUT,
+}
 
 
 def main() -> None:
@@ -69,18 +73,22 @@ def _tune(task: Any, job: dict[str, Any], log: Path) -> None:
     # AutoTVM draws from the global generators.
     np.random.seed(job["seed"])  # noqa: NPY002
     log.touch()
+    timer = Timer(job["cpus"][: job["threads"]], _RUN_TIMEOUT_S)
     option = autotvm.measure_option(
         # `None` is its default: as many at once as there are CPUs.
         builder=autotvm.LocalBuilder(
             timeout=_BUILD_TIMEOUT_S, n_parallel=None, build_func=shared_library
         ),
-        runner=ForkingRunner(job["cpus"][: job["threads"]]),
+        runner=TimerRunner(timer),
     )
-    _tuner(job["tuner"], task).tune(
-        n_trial=job["trials"],
-        measure_option=option,
-        callbacks=[autotvm.callback.log_to_file(str(log))],
-    )
+    try:
+        _tuner(job["tuner"], task).tune(
+            n_trial=job["trials"],
+            measure_option=option,
+            callbacks=[autotvm.callback.log_to_file(str(log))],
+        )
+    finally:
+        timer.close()
 
 
 def _tuner(name: str, task: Any) -> Any:
@@ -110,22 +118,16 @@ def _write_winner(plan: Plan, log: Path, rank: int, folder: Path, target: Any) -
     return {**write_libraries(folder, steps, target), "about": about}
 
 
-class ForkingRunner(Runner):
-    """Times each candidate in a process of its own, under a deadline.
+class TimerRunner(Runner):
+    """Times candidates one after the other.
 
     AutoTVM's own runner talks to a server, which fails for every candidate in the package that is
-    used here. This one has a process that does nothing but fork one for each candidate: forks of
-    AutoTVM's own process hang as soon as it has fitted its model, which leaves threads behind.
-
-    Args:
-        cpus: The CPUs that kernels run on, a thread on each.
+    used here.
     """
 
-    def __init__(self, cpus: Sequence[int]) -> None:
+    def __init__(self, timer: Timer) -> None:
         super().__init__(timeout=_RUN_TIMEOUT_S, n_parallel=1)
-        self.cpus = list(cpus)
-        self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload([timing.__name__])
+        self.timer = timer
 
     def get_build_kwargs(self) -> dict[str, Any]:
         """Nothing that building has to know."""
@@ -140,25 +142,10 @@ class ForkingRunner(Runner):
 
     def _time(self, built: Any) -> Any:
         began = time.time()
-        receiver, sender = self.context.Pipe(False)
-        job = (built.filename, built.arg_info, self.cpus, sender)
-        child = self.context.Process(target=timing.time_kernel, args=job)
-        child.start()
-        sender.close()
-        costs: Any = ("", "it took too long")
-        error = MeasureErrorNo.RUN_TIMEOUT
-        if receiver.poll(_RUN_TIMEOUT_S):
-            try:
-                costs, error = receiver.recv(), MeasureErrorNo.NO_ERROR
-            except EOFError:
-                costs, error = ("", "the process died"), MeasureErrorNo.RUNTIME_DEVICE
-            if costs and isinstance(costs[0], str):
-                error = MeasureErrorNo.RUNTIME_DEVICE
-        child.kill()
-        child.join()
-        receiver.close()
+        kind, found = self.timer.time(built.filename, built.arg_info)
+        costs = found if kind == "seconds" else ("", found)
         seconds = built.time_cost + time.time() - began
-        return MeasureResult(tuple(costs), error, seconds, time.time())
+        return MeasureResult(costs, _ERRORS[kind], seconds, time.time())
 
 
 if __name__ == "__main__":
