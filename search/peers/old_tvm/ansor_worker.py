@@ -19,7 +19,7 @@ import xgboost
 from tvm import auto_scheduler, te
 from tvm.meta_schedule.testing import te_workload
 
-from .library import die_with_parent, shared_library, target_of, write_libraries
+from .library import die_with_parent, make_launcher, shared_library, target_of, write_libraries
 from .plan import Step
 
 _BUILD_TIMEOUT_S = 15
@@ -94,6 +94,7 @@ def main() -> None:
 
 
 def _tune(task: Any, job: dict[str, Any], log: Path) -> None:
+    make_launcher()
     log.touch()
     options = auto_scheduler.TuningOptions(
         num_measure_trials=job["trials"],

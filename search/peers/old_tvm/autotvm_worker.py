@@ -23,7 +23,7 @@ import xgboost
 from tvm import autotvm
 from tvm.autotvm.measure.measure import MeasureErrorNo, MeasureResult, Runner
 
-from .library import die_with_parent, shared_library, target_of, write_libraries
+from .library import die_with_parent, make_launcher, shared_library, target_of, write_libraries
 from .plan import Plan, Unsupported, steps_of
 from .templates import plan_of
 from .timing import Timer
@@ -72,6 +72,7 @@ def _tune(task: Any, job: dict[str, Any], log: Path) -> None:
     random.seed(job["seed"])
     # AutoTVM draws from the global generators.
     np.random.seed(job["seed"])  # noqa: NPY002
+    make_launcher()
     log.touch()
     timer = Timer(job["cpus"][: job["threads"]], _RUN_TIMEOUT_S)
     option = autotvm.measure_option(

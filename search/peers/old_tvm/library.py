@@ -26,6 +26,7 @@ from .plan import Step
 _TRIPLE = "x86_64-linux-gnu"
 _PR_SET_PDEATHSIG = 1
 _LINK_TIMEOUT_S = 120
+_LAUNCHER = "parallel.o"
 
 _SOURCE = """\
 #include <stddef.h>
@@ -193,9 +194,21 @@ def _link(folder: Path, name: str, kernel_only: bool) -> None:
     subprocess.run([*command, "-lm"], cwd=str(folder), check=True, timeout=_LINK_TIMEOUT_S)
 
 
+def make_launcher() -> None:
+    """Compile what runs candidates' parallel loops; once, before the first one is built.
+
+    It is left in the folder that the process runs in, where those that build candidates find it.
+    """
+    source = Path(__file__).with_name("parallel.c")
+    command = [cc.get_cc(), "-O2", "-fPIC", "-fopenmp", "-x", "c", "-c", str(source)]
+    subprocess.run([*command, "-o", _LAUNCHER], check=True, timeout=_LINK_TIMEOUT_S)
+
+
 def shared_library(output: str, objects: Any, options: Any = None, **_: Any) -> None:
     """Links a candidate, for AutoTVM and Ansor; what they do by default is for another machine."""
-    cc.create_shared(output, objects, options or ["-shared", "-fPIC"])
+    objects = [objects] if isinstance(objects, str) else list(objects)
+    options = list(options or ["-shared", "-fPIC"])
+    cc.create_shared(output, [*objects, _LAUNCHER], [*options, "-fopenmp"])
 
 
 shared_library.output_format = "so"  # type: ignore[attr-defined]
