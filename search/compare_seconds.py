@@ -52,8 +52,9 @@ def wall_to_near(cells: Sequence[Mapping[str, Any]], label: str, other: str) -> 
 
     What a run had at some time is what it measured then, times what its winner came to in the
     interleaved timing over what the run measured of it; the other's goal is the geometric mean of
-    its winners in that timing. The start of Python, set-up and exit all count as spent before the
-    first trial, which is to the strategy's disadvantage.
+    its winners in that timing. The start of Python and its imports count. A run that does not tell
+    how long they took counts all that was not searching and measuring as spent ahead of it, its
+    end too.
 
     Returns:
         `seconds` (by workload, the median over the seeds, None where fewer than half of the runs
@@ -101,6 +102,7 @@ def _reached(cell: Mapping[str, Any], goal_s: float) -> float | None:
     points = [point for point in cell.get("curve", []) if point[2] is not None]
     if not points or any(point[1] is None for point in points):
         return None
-    ahead_s = cell["wall_s"] - points[-1][1]
+    told_s = cell.get("start_s")
+    ahead_s = cell["wall_s"] - points[-1][1] if told_s is None else told_s
     goal_s *= points[-1][2] / cell["best_s"]
     return min((ahead_s + at for _, at, best in points if best <= goal_s), default=float("inf"))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+import psutil
+
+
+def process_age() -> float:
+    """Seconds since this process was started, the start of Python among them."""
+    return time.time() - psutil.Process().create_time()
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class Outcome:
         packed: The same kernel without the conversions of layouts that it needs, if it needs any.
         about: What else is to be told of the tuner: its versions, its template.
         reason: Why there is no winner.
+        start_s: How long the process had run when `elapsed_s` began; None where that is not told.
     """
 
     mod: Any
@@ -35,6 +44,7 @@ class Outcome:
     packed: Path | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
+    start_s: float | None = None
 
     def curve(self) -> list[tuple[int, float | None, float | None]]:
         """Best so far: `(trials, elapsed_s, best_s)`; None for a best before the first success."""

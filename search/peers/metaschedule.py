@@ -27,7 +27,7 @@ from ...data.tir.intrinsics import skip_gpu_intrinsics
 from ...data.workload import Workload
 from ..annealing import SimulatedAnnealing
 from ..metaschedule import MetaScheduleStrategy
-from ..outcome import Outcome
+from ..outcome import Outcome, process_age
 
 # How MetaSchedule stores a failure.
 _FAILED_S = 1e9
@@ -92,7 +92,7 @@ def run_on_our_workers(
     The loop is that of its task scheduler: measure a generation, commit it to the database, update
     the model, tell the search. Its model gives random scores until it has seen 100 samples.
     """
-    began = time.monotonic()
+    start_s, began = process_age(), time.monotonic()
     search = ms.search_strategy.EvolutionarySearch()
     context = tune_context(workload.mod, target, search_strategy=search, seed=seed + 1)
     database = ms.database.MemoryDatabase()
@@ -128,7 +128,7 @@ def run_on_our_workers(
         seconds = dict(measurer.seconds)
     best = database.query_schedule(workload.mod, target, "main")
     mod = None if best is None else best.mod
-    return Outcome(mod, latencies, elapsed, dict(failures), seconds)
+    return Outcome(mod, latencies, elapsed, dict(failures), seconds, start_s=start_s)
 
 
 def _measure(measurer: LocalMeasurer, found: Sequence[Any], note: Any) -> list[Record]:

@@ -17,7 +17,7 @@ import tvm
 
 from ...data.target import cpu_target
 from ...data.workload import Workload
-from ..outcome import Outcome
+from ..outcome import Outcome, process_age
 from ..run_folder import write_json
 from ..tune import tune
 from .autotvm import OLD_TVM, run_old_tvm
@@ -43,7 +43,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         else:
             outcome = peer.run_on_our_workers(workload, target, trials, seed, job["batch"])
         return outcome
-    began = time.monotonic()
+    start_s, began = process_age(), time.monotonic()
     elapsed: list[float | None] = []
     result = tune(
         workload,
@@ -64,6 +64,7 @@ def run(job: dict[str, Any], folder: Path) -> Outcome:
         elapsed_s=elapsed,
         failures=dict(result.failures),
         seconds=result.seconds,
+        start_s=start_s,
     )
 
 
@@ -83,6 +84,7 @@ def main() -> None:
             "curve": outcome.curve(),
             "about": dict(outcome.about),
             "reason": outcome.reason,
+            "start_s": outcome.start_s,
             "library": _below(outcome.library, folder),
             "packed": _below(outcome.packed, folder),
         },

@@ -91,6 +91,8 @@ def test_how_soon_a_strategy_is_as_good_as_another() -> None:
     # Two seconds went to the start; on the last workload nothing came near.
     assert found["seconds"] == {"w0": 4.0, "w1": 4.0, "w2": 4.0, "w3": None}
     assert (found["reached"], found["of"], found["ratio"]) == (3, 4, pytest.approx(0.1))
+    told = summarise([one | {"start_s": 1.0} for one in quick] + slow, ["quick", "slow"])
+    assert told["strategies"]["quick"]["wall_to_near"]["slow"]["seconds"]["w0"] == 3.0
     assert figures["slow"]["wall_to_near"] == {}
     assert "3 of 4" in str([list(t.columns[-1].cells) for t in tables(renamed(quick + slow))])
 
