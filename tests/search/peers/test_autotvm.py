@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,32 @@ def test_what_runs_there_needs_nothing_of_ours_and_parses_on_its_python() -> Non
         text = path.read_text()
         assert "tensortune" not in text
         ast.parse(text, path.name, feature_version=(3, 8))
+
+
+# A candidate, as far as the launcher goes: counts how often each task is run.
+_CANDIDATE = """
+extern int (*__TVMBackendParallelLaunch)(int (*)(int, void *, void *), void *, int);
+static int task(int number, void *group, void *seen) { return ((int *)seen)[number]++ < 0; }
+int launch(int *seen, int tasks) { return __TVMBackendParallelLaunch(task, seen, tasks); }
+"""
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.parametrize(("asked", "run"), [(0, 3), (1, 1), (7, 7)])
+def test_each_task_of_a_parallel_loop_is_run_once(
+    asked: int, run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "candidate.c").write_text(_CANDIDATE)
+    sources = [tmp_path / "candidate.c", Path(module.__file__).with_name("old_tvm") / "parallel.c"]
+    library = tmp_path / "candidate.so"
+    command = ["gcc", "-shared", "-fPIC", "-fopenmp", "-Wall", "-Werror", "-o", library, *sources]
+    subprocess.run(command, check=True)
+    monkeypatch.setenv("TVM_NUM_THREADS", "3")
+    loaded = ctypes.CDLL(str(library))
+    seen = (ctypes.c_int * 8)()
+    assert loaded.launch(seen, asked) == 0
+    assert list(seen) == [1] * run + [0] * (8 - run)
+    assert not hasattr(loaded, "__TVMBackendParallelLaunch"), "the runtime would put in its own"
 
 
 def test_a_process_that_fails_is_told_with_its_last_words(target: Any, tmp_path: Path) -> None:
