@@ -41,7 +41,8 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
 
     Returns:
         `strategies` (by label: `geomean_speed_vs` and `geomean_speed_vs_ci95` by reference,
-        `geomean_speed_vs_at_equal_seconds` likewise (see `at_equal_seconds`),
+        `geomean_speed_vs_at_equal_seconds` likewise (see `at_equal_seconds`), with
+        `workloads_at_equal_seconds`, on how many it was,
         `wall_to_near` by strategy (see `compare_seconds.wall_to_near`),
         `wall_ratio_vs_metaschedule`), `workloads` (by key and label), `left_out`.
     """
@@ -57,14 +58,12 @@ def summarise(cells: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict
     for label in labels:
         others = [other for other in (*labels, *references) if other != label]
         found = {other: speed_ratio(logs, keys, label, other) for other in others}
-        timely = {
-            other: speed_ratio(at_equal_seconds(cells, label, other), keys, label, other)
-            for other in labels
-            if other != label
-        }
+        by_then = {o: at_equal_seconds(cells, label, o) for o in labels if o != label}
+        timely = {other: speed_ratio(had, keys, label, other) for other, had in by_then.items()}
         strategies[label] = {
             **_by_other("geomean_speed_vs", found),
             **_by_other("geomean_speed_vs_at_equal_seconds", timely),
+            "workloads_at_equal_seconds": {o: len(had) for o, had in by_then.items() if had},
             "wall_to_near": {
                 other: found
                 for other in labels
@@ -202,7 +201,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
     for key, by_label in result["workloads"].items():
         best = [by_label.get(label, {}).get("best_s") for label in columns]
         latencies.add_row(key, *(format_seconds(b) if b else "-" for b in best))
-    heads = ("speed of", "vs", "ratio", "95% interval", "at equal seconds", "95% interval")
+    heads = ("speed of", "vs", "ratio", "95% interval", "at equal seconds", "95% interval", "on")
     ratios = Table(*heads, box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         for other in figures["geomean_speed_vs"]:
@@ -211,6 +210,7 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
                 other,
                 *_ratio_texts(figures, "geomean_speed_vs", other),
                 *_ratio_texts(figures, "geomean_speed_vs_at_equal_seconds", other),
+                str(figures["workloads_at_equal_seconds"].get(other, "-")),
             )
     near = f"to within {NEAR - 1:.0%} of its best"
     heads = ("strategy", "wall-clock, s", "over metaschedule's", near, "operators")

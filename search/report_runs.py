@@ -126,9 +126,12 @@ def timeouts(data: Comparison) -> Table | None:
 
 
 def mean_seconds(data: Comparison, label: str) -> dict[str, float]:
-    """Mean seconds of a run by part, and `wall`; `rest` is what no part accounts for."""
+    """Mean seconds of a run by part, and `wall`; `rest` is what no part accounts for.
+
+    Operators that the tuner can't run are left out.
+    """
     found = [by_label[label] for by_label in data.workloads.values() if label in by_label]
-    found = [one for one in found if one["wall_s"] or one["seconds"]]
+    found = [one for one in found if (one["wall_s"] or one["seconds"]) and not one.get("unable")]
     if not found:
         return {}
     parts: Counter[str] = Counter()

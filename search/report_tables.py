@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,11 +51,15 @@ def equal_seconds(data: Comparison) -> Table | None:
     rows = []
     for label, ratios in found.items():
         bounds = strategies[label].get(f"{name}_ci95", {})
-        cells = [
-            ratio_cell([ratios[other], *bounds[other]]) if other in ratios else NONE
-            for other in others
-        ]
-        rows.append([Cell(label), *cells])
+        counts = strategies[label].get("workloads_at_equal_seconds", {})
+        row = [Cell(label)]
+        for other in others:
+            cell = ratio_cell([ratios[other], *bounds[other]]) if other in ratios else NONE
+            if counts.get(other, len(data.workloads)) < len(data.workloads):
+                some = f"{counts[other]} of {len(data.workloads)}"
+                cell = replace(cell, note="; ".join(filter(None, (cell.note, some))))
+            row.append(cell)
+        rows.append(row)
     return Table(("at equal seconds, against", *others), rows) if others else None
 
 

@@ -46,7 +46,8 @@ def _headline(data: Comparison) -> Section:
     if timely is not None:
         notes.append(
             "At equal seconds: what both had found when the first run of either was through, by "
-            "the runs' own timings and without the start of Python."
+            "the runs' own timings and without the start of Python; on the operators where both "
+            "had anything."
         )
     return Section("Speed", notes, _forests(data), [table, *([timely] if timely else [])])
 
@@ -95,7 +96,8 @@ def _latencies(data: Comparison) -> Section:
         notes.append(
             "`of peak` is the fastest entrant's arithmetic over what the cores can do: multiply-"
             "adds in registers, measured on the same threads. Operators that do little arithmetic "
-            "for each byte can't come near it."
+            "for each byte can't come near it; one that spreads its input out with zeros, as a "
+            "transposed convolution does, can go beyond it by leaving the zeros out."
         )
     return Section("Latency", notes, [], [table])
 
