@@ -213,8 +213,8 @@ def tables(result: Mapping[str, Any]) -> list[Table]:
                 str(figures["workloads_at_equal_seconds"].get(other, "-")),
             )
     near = f"to within {NEAR - 1:.0%} of its best"
-    heads = ("strategy", "wall-clock, s", "over metaschedule's", near, "operators")
-    walls = Table(*heads, box=None, pad_edge=False)
+    names = ("strategy", "wall-clock, s", "over metaschedule's", near, "operators")
+    walls = Table(*names, box=None, pad_edge=False)
     for label, figures in result["strategies"].items():
         own = [s for w in result["workloads"].values() for s in w.get(label, {}).get("wall_s", [])]
         ratio = figures["wall_ratio_vs_metaschedule"]
