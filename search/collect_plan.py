@@ -26,6 +26,10 @@ AGAIN = "again"
 TURN = 40
 LEAST = 20
 
+LEAST_AGAIN = 6
+"""Programs of a workload that are measured a second time at least: how well two measurements agree
+shows in pairs, and a workload with none would count as one without noise."""
+
 
 @dataclass(frozen=True)
 class CollectSettings:
@@ -212,13 +216,14 @@ def session_seed(settings: CollectSettings, stream: Stream) -> int:
 def second_sample(records: Sequence[Record], share: float, seed: int) -> list[Candidate]:
     """The candidates of a workload that are still to be measured a second time.
 
-    At least the share of those with a timing, drawn at random. A larger share holds a smaller one.
+    At least the share of those with a timing, and at least `LEAST_AGAIN`, drawn at random. A larger
+    share holds a smaller one.
     """
     done = {record.candidate for record in records if record.strategy == AGAIN}
     timed = {record.candidate for record in records if record.valid and record.strategy != AGAIN}
     drawn = sorted(timed, key=lambda candidate: _digest(seed, str(candidate.to_json())))
     # A product of floats may be above the integer that it stands for.
-    chosen = drawn[: math.ceil(share * len(drawn) - 1e-9)]
+    chosen = drawn[: max(LEAST_AGAIN, math.ceil(share * len(drawn) - 1e-9))]
     return [candidate for candidate in chosen if candidate not in done]
 
 

@@ -13,6 +13,7 @@ from tensortune.data.suites import suite
 from tensortune.search.collect_plan import (
     AGAIN,
     LEAST,
+    LEAST_AGAIN,
     TURN,
     CollectSettings,
     Plan,
@@ -225,7 +226,9 @@ def test_the_second_sample_is_of_timed_candidates_once_and_grows_with_the_share(
     more = second_sample([*timed, *failed], 0.2, seed=0)
     assert (len(few), len(more)) == (50, 200)
     assert set(few) <= set(more) <= {record.candidate for record in timed}
-    assert len(second_sample(timed[:9], 0.05, seed=0)) == 1, "never less than the share"
+    assert len(second_sample(timed[:130], 0.05, seed=0)) == 7, "never less than the share"
+    assert len(second_sample(timed[:9], 0.05, seed=0)) == LEAST_AGAIN, "enough to make pairs of"
+    assert len(second_sample(timed[:3], 0.05, seed=0)) == 3
     done = [replace(timed[0], candidate=candidate, strategy=AGAIN) for candidate in few]
     assert second_sample([*timed, *done], 0.05, seed=0) == []
     assert set(second_sample([*timed, *done], 0.2, seed=0)) == set(more) - set(few)
