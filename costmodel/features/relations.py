@@ -8,21 +8,20 @@ for example, how often elements of a buffer are used again by the loops that fit
 The other columns are of the whole program, statements weighted by how often they run: work, how
 much of it is vectorised and unrolled, and for several sizes of a cache how many bytes of cache
 lines have to be moved into it: the largest subtrees that fit load what they touch every time they
-run. Sums are log2(1 + n) again, and shares lie between 0 and 1.
+run. Sums are log2(1 + n) again, and shares lie between 0 and 1. What a compiler makes of the
+innermost loops is in `codegen`.
 
 A program that has no loop features (NaN) has no relation features either.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from ..base import Floats, Samples
-from ..rows import totals
+from .codegen import codegen
+from .loops_forest import LINE, Array, Forest, forest_of
 from .schemas import (
     CACHES,
     LOOP_BUFFER,
@@ -30,16 +29,11 @@ from .schemas import (
     LOOP_WORK,
     LOOPS,
     RELATION_CURVES,
+    RELATION_SINGLE,
     RELATIONS,
-    loop_names,
-    relation_names,
 )
 
-Array = npt.NDArray[np.float64]
-_AT = {name: i for i, name in enumerate(loop_names())}
-_WORK = [_AT[name] for name in LOOP_WORK]
 _OPERATIONS = tuple(name for name in LOOP_WORK if name.startswith(("float", "int")))
-_LINE = 6.0  # log2 of the bytes of a cache line
 
 
 def of(loops: Samples) -> Samples:
@@ -75,92 +69,19 @@ def relations(rows: Floats, counts: npt.NDArray[np.int64]) -> Floats:
     """
     if not len(counts):
         return np.empty((0, RELATIONS.width), dtype=np.float32)
-    forest = _forest(rows, counts)
-    columns = _program(forest) | _innermost(forest) | _caches(forest)
-    single = np.column_stack([columns[name] for name in relation_names()[: len(columns)]])
+    forest = forest_of(rows, counts)
+    columns = _program(forest) | _innermost(forest) | _caches(forest) | codegen(forest)
+    single = np.column_stack([columns[name] for name in RELATION_SINGLE])
     made = np.concatenate([single, *_curves(forest)], axis=1).astype(np.float32)
     made[np.isnan(rows[:, 0])[np.cumsum(counts) - counts]] = np.nan
     return made
-
-
-@dataclass(frozen=True)
-class _Forest:
-    """The nodes of several programs.
-
-    Attributes:
-        rows: Their loop features, of shape (nodes, `LOOPS.width`); zeros for NaN.
-        starts: Where each program begins.
-        owner: The program of each node.
-        parent: The node around each; itself for a root.
-        root: Whether a node is a root.
-        leaf: Whether it is a statement.
-        times: How often it runs.
-        work: What one run does, by the columns of `LOOP_WORK`.
-        weight: What a statement does in all; 0 for a loop.
-        whole: The weight of each program.
-    """
-
-    rows: Array
-    starts: npt.NDArray[np.int64]
-    owner: npt.NDArray[np.int64]
-    parent: npt.NDArray[np.int64]
-    root: npt.NDArray[np.bool_]
-    leaf: npt.NDArray[np.bool_]
-    times: Array
-    work: Array
-    weight: Array
-    whole: Array
-
-    def column(self, name: str) -> Array:
-        found: Array = self.rows[:, _AT[name]]
-        return found
-
-    def buffers(self, name: str) -> Array:
-        """A column of the buffers, of shape (nodes, `LOOP_BUFFERS`)."""
-        found: Array = self.rows[:, [_AT[f"buffer {i}: {name}"] for i in range(LOOP_BUFFERS)]]
-        return found
-
-    def total(self, values: npt.NDArray[Any]) -> Array:
-        """Sums over the nodes of each program."""
-        return totals(self.owner, values.astype(np.float64), len(self.starts))
-
-    def most(self, values: npt.NDArray[Any]) -> Array:
-        """The greatest value of the nodes of each program, by column."""
-        return np.asarray(np.maximum.reduceat(values, self.starts), dtype=np.float64)
-
-    def share(self, values: npt.NDArray[Any]) -> Array:
-        """The mean over the statements of each program, by their weight."""
-        return np.asarray(self.total(self.weight * values) / np.maximum(self.whole, 1))
-
-
-def _forest(rows: Floats, counts: npt.NDArray[np.int64]) -> _Forest:
-    numbers = np.nan_to_num(rows.astype(np.float64))
-    up = numbers[:, 0].astype(np.int64)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    leaf = numbers[:, _AT["statement"]] > 0
-    times = np.exp2(numbers[:, _AT["top-down"]] - numbers[:, _AT["length"]])
-    work = np.exp2(numbers[:, _WORK]) - 1
-    # One more, so that no statement weighs nothing.
-    weight = times * leaf * (1 + work.sum(axis=1))
-    return _Forest(
-        rows=numbers,
-        starts=np.cumsum(counts) - counts,
-        owner=owner,
-        parent=np.arange(len(rows)) - up,
-        root=up == 0,
-        leaf=leaf,
-        times=times,
-        work=work,
-        weight=weight,
-        whole=totals(owner, weight, len(counts)),
-    )
 
 
 def _log(values: Array) -> Array:
     return np.asarray(np.log2(1 + values))
 
 
-def _program(forest: _Forest) -> dict[str, Array]:
+def _program(forest: Forest) -> dict[str, Array]:
     """Counts, work and what is run in parallel, in vectors and unrolled."""
     column = forest.column
     found = {
@@ -191,7 +112,7 @@ def _program(forest: _Forest) -> dict[str, Array]:
     return found
 
 
-def _innermost(forest: _Forest) -> dict[str, Array]:
+def _innermost(forest: Forest) -> dict[str, Array]:
     """The loops right around the statements by the statements' weight, and vectorised loops."""
     strides = forest.buffers("stride")
     around = forest.leaf & ~forest.root
@@ -217,10 +138,10 @@ def _innermost(forest: _Forest) -> dict[str, Array]:
     return found
 
 
-def _caches(forest: _Forest) -> dict[str, Array]:
+def _caches(forest: Forest) -> dict[str, Array]:
     """For several sizes of a cache: bytes moved, operations for each, statements that fit."""
     touched = forest.column("bytes")
-    moved = forest.times * np.exp2(forest.column("lines") + _LINE)
+    moved = forest.times * np.exp2(forest.column("lines") + LINE)
     runs = forest.column("bottom-up") + forest.column("length")
     operations = forest.work[:, [LOOP_WORK.index(name) for name in _OPERATIONS]].sum(axis=1)
     amount = _log(forest.total(operations * forest.root))
@@ -236,7 +157,7 @@ def _caches(forest: _Forest) -> dict[str, Array]:
     return found
 
 
-def _curves(forest: _Forest) -> list[Array]:
+def _curves(forest: Forest) -> list[Array]:
     """The relations of columns of the loops, for each place of a buffer: a column a threshold."""
     there = (forest.buffers("read") + forest.buffers("written") > 0) & ~forest.leaf[:, None]
     found = []

@@ -95,16 +95,43 @@ _RELATION_PROGRAM = (
 )
 
 
+CODEGEN_CACHES = (15, 20, 24)
+"""Sizes of a cache that the model of what is compiled looks at: log2 of bytes."""
+
+_CODEGEN_AMOUNTS = (
+    *("arithmetic", "loads", "stores", "iterations", "vector operations", "cycles"),
+)
+CODEGEN_COLUMNS = (
+    *(f"compiled: {name}" for name in _CODEGEN_AMOUNTS),
+    *(f"compiled: {name} over the work" for name in _CODEGEN_AMOUNTS),
+    *("compiled: longest", "compiled: copies", "compiled: guards", "compiled: lanes"),
+    *("compiled: scalar", "compiled: gathered", "compiled: scattered", "compiled: along rows"),
+    *("compiled: along rows only", "compiled: chained", "compiled: waiting", "compiled: results"),
+    *("compiled: registers", "compiled: summed", "compiled: packed", "compiled: short loops"),
+    *("compiled: short reductions", "compiled: machine loop", "compiled: machine loop sums"),
+    *(f"compiled: moved into 2^{size}" for size in CODEGEN_CACHES),
+    *("compiled: launches", "compiled: roofline", "compiled: estimate"),
+    "compiled: estimate over the work",
+)
+"""What each column of what is compiled is; `codegen` says more."""
+
+RELATION_SINGLE = (
+    *_RELATION_PROGRAM,
+    *(f"cache 2^{size}: {what}" for size in CACHES for what in ("moved", "work", "fits")),
+    *CODEGEN_COLUMNS,
+)
+"""The relation features that are no curves."""
+
+
 def relation_names() -> list[str]:
     """What each column of the relation features is, in order; `relations` says more."""
-    caches = [f"cache 2^{size}: {what}" for size in CACHES for what in ("moved", "work", "fits")]
     curves = [
         f"buffer {i}: {of} where {by} < 2^{threshold}"
         for i in range(LOOP_BUFFERS)
         for of, by, thresholds in RELATION_CURVES
         for threshold in thresholds
     ]
-    return [*_RELATION_PROGRAM, *caches, *curves]
+    return [*RELATION_SINGLE, *curves]
 
 
 GENERAL_CACHES = (15, 18, 20, 23)
@@ -139,7 +166,7 @@ GENERAL_COLUMNS = (
 
 STATEMENTS = FeatureSchema(name="statements", version=1, width=164)
 LOOPS = FeatureSchema(name="loops", version=1, width=98)
-RELATIONS = FeatureSchema(name="relations", version=1, width=228)
+RELATIONS = FeatureSchema(name="relations", version=2, width=len(relation_names()))
 GENERAL = FeatureSchema(name="general", version=1, width=len(GENERAL_COLUMNS))
 JOINT = FeatureSchema(
     name=f"{RELATIONS.name}+{GENERAL.name}",

@@ -87,7 +87,7 @@ def programs() -> list[Floats]:
 
 def test_the_names_are_one_a_column() -> None:
     assert len(relation_names()) == RELATIONS.width == len(set(relation_names()))
-    assert 60 <= RELATIONS.width <= 250
+    assert 60 <= RELATIONS.width <= 300
     assert VERSIONS["relations"] == RELATIONS.version
 
 
