@@ -3,7 +3,7 @@
     python docs/scripts/compiled_ablation.py data/collected --json ablation.json
 
 Only the training side of the split by shape with seed 0 is looked at, divided by shape once more:
-the workloads of that split's test have no share in what is chosen here.
+so what it says has no part in the tests of that split.
 """
 
 import argparse
